@@ -1,0 +1,46 @@
+# Every target sets up its own virtual environment from hashed, locked versions first.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint bench manifests lock image clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(STAMP) ## Create the virtual environment
+
+$(STAMP): requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "captf needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3" >&2; exit 2; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(STAMP) ## The tour: a cluster and two machines from apply to destroy, by real Terraform (ARGS=...)
+	@$(BIN)/python -m hack.tour $(ARGS)
+
+test: $(STAMP) ## All tests that this machine can run (ARGS=... goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## Style, types, layers, generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m hack.crds --check
+
+bench: $(STAMP) ## Measure the figures of the design
+	@$(BIN)/python -m hack.bench $(ARGS)
+
+manifests: $(STAMP) ## Regenerate config/ from the code
+	@$(BIN)/python -m hack.crds
+
+lock: ## Renew requirements.txt from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet hack/build-requirements.in -o requirements.txt
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
