@@ -1,0 +1,71 @@
+"""Whether an object ever applied, which decides what a missing state means.
+
+Not applied: there is nothing to destroy and the finalizer comes off at once. Applied: the state was lost
+and the deletion is held. The signals are asked in the order of their cost and the first that holds decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from captf_controllers.deletion.facts import Hold
+
+Signal = Literal["provisioned", "marker", "digest", "applied-as", "backup"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """The signals that cost no list.
+
+    ``applied_as`` is the annotation ``captf.io/applied-as`` of the object; it counts on a deleting object
+    only, and only when it equals the object's own state suffix.
+    """
+
+    provisioned: bool
+    marker: bool
+    digest: bool
+    deleting: bool
+    applied_as: str
+    suffix: str
+    unconfirmed_job: str = ""
+
+
+def ever_applied(signals: Signals, backup_exists: Callable[[], bool]) -> Signal | None:
+    """The first signal that holds, or None for an object that never applied.
+
+    ``backup_exists`` lists the state backups of the suffix (complete or not) and is called only when every
+    other signal is false. Its errors pass through: a failed list never means "never applied".
+    """
+    if signals.provisioned:
+        return "provisioned"
+    if signals.marker:
+        return "marker"
+    if signals.digest:
+        return "digest"
+    if signals.deleting and signals.applied_as and signals.applied_as == signals.suffix:
+        return "applied-as"
+    if backup_exists():
+        return "backup"
+    return None
+
+
+def missing_state(signals: Signals, signal: Signal | None, base_secret: str) -> Hold | None:
+    """What a state that does not exist means: a hold, or None when there is nothing to destroy."""
+    if signal is not None:
+        cause = f"the state Secret {base_secret} is missing although the object applied before"
+        if signal == "applied-as":
+            cause += (
+                "; the only sign of that left is the annotation captf.io/applied-as on the object "
+                "(remove it by hand when the object is a re-applied manifest that never applied here)"
+            )
+        return Hold("StateLost", cause)
+    if signals.unconfirmed_job:
+        return Hold(
+            "ApplyOutcomeUnknown",
+            f"Job {signals.unconfirmed_job} ended without a result before any state was written and may have "
+            "created resources",
+            job=signals.unconfirmed_job,
+        )
+    return None

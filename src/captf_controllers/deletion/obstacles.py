@@ -1,0 +1,77 @@
+"""What a deleting object reports when the Job it needs cannot start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from captf_controllers.deletion import ways_out
+from captf_controllers.deletion.facts import (
+    CredentialsObstacle,
+    NoInputsObstacle,
+    Obstacle,
+    RefusedObstacle,
+    Subject,
+    TooLargeObstacle,
+    WaitObstacle,
+)
+from captf_controllers.observability.observation import Observation
+from captf_runtime.queue import policies
+
+#: Reasons of ``IdentityAllowed`` that mean a refusal; any other one is something to repair.
+REFUSALS = frozenset({"NamespaceNotAllowed", "IdentityNotFound"})
+
+#: Where the wait for a Job of each operation shows.
+JOB_CONDITION: dict[Literal["destroy", "restore"], str] = {
+    "destroy": "ApplyJobSucceeded",
+    "restore": "RestoreJobSucceeded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ObstacleWait:
+    """How long to wait and what to say meanwhile."""
+
+    reason: str
+    requeue_after: float
+    conditions: tuple[Observation, ...]
+
+
+def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: Obstacle) -> ObstacleWait:
+    """The wait for one obstacle, in the words and with the requeue that the deletion rules give it."""
+    exits = ways_out.listed(ways_out.abandon(subject), ways_out.retain(subject)) + "."
+    match obstacle:
+        case CredentialsObstacle(condition, _, reason, message) if (
+            operation == "destroy" and condition == "IdentityAllowed" and reason in REFUSALS
+        ):
+            text = "Destroy waits until the identity allows this namespace again"
+            text += f" ({message})" if message else ""
+            refused = Observation("ApplyJobSucceeded", "False", "IdentityNotAllowed", f"{text}. {exits}")
+            return ObstacleWait("IdentityNotAllowed", policies.GATE.delay(), (refused,))
+        case CredentialsObstacle(condition, status, reason, message):
+            text = f"The {operation} Job waits for its credentials: {condition} is {status} ({reason})"
+            text += f": {message}" if message else ""
+            return ObstacleWait("WaitingForCredentials", policies.GATE.delay(), (_deleting(text, exits),))
+        case RefusedObstacle(rejection):
+            text = f"The {operation} Job waits for its credentials: {rejection}"
+            return ObstacleWait("NamespaceTerminating", policies.GATE.delay(), (_deleting(text, exits),))
+        case NoInputsObstacle(secrets):
+            failed = Observation(
+                "ApplyJobSucceeded",
+                "False",
+                "DestroyFailed",
+                "The destroy cannot start: the durable inputs Secret is missing, and so is the applied one "
+                f"({', '.join(secrets)}), and nothing else renders what was applied. {exits}",
+            )
+            return ObstacleWait("DestroyFailed", policies.RETRY.cap, (failed,))
+        case TooLargeObstacle(detail):
+            large = Observation("ApplyJobSucceeded", "False", "InputsTooLarge", f"{detail}. {exits}")
+            return ObstacleWait("InputsTooLarge", policies.RETRY.cap, (large,))
+        case WaitObstacle(reason, message, requeue_after):
+            way = ways_out.listed(ways_out.retain(subject)) + "."
+            waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, f"{message}. {way}")
+            return ObstacleWait(reason, requeue_after, (waiting,))
+
+
+def _deleting(text: str, exits: str) -> Observation:
+    return Observation("Deleting", "True", "Deleting", f"{text}. {exits}")
