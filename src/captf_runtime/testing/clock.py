@@ -112,7 +112,7 @@ class VirtualClock:
 
     @property
     def waiters(self) -> int:
-        """How many threads wait through this clock with a time limit."""
+        """How many threads wait through this clock for a moment to come."""
         with self._moved:
             return self._limited()
 
@@ -131,7 +131,10 @@ class VirtualClock:
                 self._moved.wait(left)
 
     def _limited(self) -> int:
-        return sum(1 for deadline, _ in self._waiters.values() if deadline is not None)
+        # One whose time has come is on its way out, though it may not have run yet.
+        return sum(
+            1 for deadline, _ in self._waiters.values() if deadline is not None and deadline > self._monotonic
+        )
 
     @contextmanager
     def _waiting(self, deadline: float | None, condition: threading.Condition | None) -> Iterator[None]:
