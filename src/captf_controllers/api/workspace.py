@@ -264,8 +264,8 @@ class Condition(Wire, frozen=True):
         str,
         text("Why, as one CamelCase word.", 1, 1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
     ]
-    message: Annotated[str, doc("Details for people; may be empty.", maxLength=32768)]
     last_transition_time: Annotated[datetime, doc("When the status last changed.")]
+    message: Annotated[str, doc("Details for people; absent when there are none.", maxLength=32768)] = ""
     observed_generation: Annotated[
         int | None, integer("The generation of the spec that was looked at.", 0, bits=64)
     ] = None
