@@ -1,0 +1,95 @@
+"""The TLS context of a client, and the client certificate inside it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from captf_runtime.client.config import ClientCertificate, ClientConfig, ConfigError
+
+Fingerprint = tuple[object, ...]
+"""Changes when the client certificate that a new connection should present has changed."""
+
+
+def fingerprint(config: ClientConfig) -> Fingerprint:
+    """Describe the client certificate now: the state of its files, or what the plugin gave."""
+    given = config.credentials.certificate()
+    if given is not None:
+        return given
+    certificate = config.certificate
+    if certificate is None or certificate.certificate_file is None or certificate.key_file is None:
+        return ()
+    return (_state(certificate.certificate_file), _state(certificate.key_file))
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def build_context(config: ClientConfig) -> ssl.SSLContext:
+    """Build the context for new connections.
+
+    Raises:
+        ConfigError: a certificate or key cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cadata=config.ca_data)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{config.source}: the certificate authority is not valid PEM") from error
+    if not config.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    given = config.credentials.certificate()
+    certificate = (
+        ClientCertificate(certificate_data=given[0].encode(), key_data=given[1].encode())
+        if given is not None
+        else config.certificate
+    )
+    if certificate is not None:
+        _load_certificate(context, certificate, config.source)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: ClientCertificate, source: str) -> None:
+    try:
+        if certificate.certificate_file is not None and certificate.key_file is not None:
+            context.load_cert_chain(certificate.certificate_file, certificate.key_file)
+            return
+        with ExitStack() as stack:
+            chain = stack.enter_context(_readable(certificate.certificate_data))
+            key = stack.enter_context(_readable(certificate.key_data))
+            context.load_cert_chain(chain, key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"{source}: the client certificate or its key cannot be used") from error
+
+
+@contextmanager
+def _readable(data: bytes) -> Iterator[str]:
+    """Give the data a path for OpenSSL, which only reads files.
+
+    On Linux the file lives in memory alone and ends with the process; elsewhere it is a private file that is
+    removed at once.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    descriptor, path = tempfile.mkstemp()
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        yield path
+    finally:
+        os.unlink(path)

@@ -1,0 +1,568 @@
+"""HTTP to the API server: connection pools, timeouts, credentials, and what failed when there is no answer.
+
+Invariants:
+
+* one attempt sends at most one request; urllib3's own retries and redirects are off;
+* every socket has a connect timeout and a read timeout, and TCP keepalive;
+* the API pool never opens more sockets than its size: further requests wait for one;
+* whether a failed request may have reached the server is known, not guessed: the connection notes the
+  moment it starts to write.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict, cast
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    EmptyPoolError,
+    HTTPError,
+    NewConnectionError,
+    ProxyError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from captf_runtime.client import tls, upstream
+from captf_runtime.client.config import ClientConfig, ConfigError
+from captf_runtime.client.errors import ConnectionFailed, RequestTimeout, Stopped, TransportError
+from captf_runtime.client.observe import NO_ANSWER, SILENT, RequestObserver
+from captf_runtime.clock import SYSTEM_CLOCK, Clock
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 30.0
+LIST_TIMEOUT = 60.0
+KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 30, 15, 9
+
+_CERTIFICATE_PERIOD = 30.0
+_POOL_SLICE = 1.0  # a wait for a free connection looks at the stop signal this often
+
+
+class Answer:
+    """A complete HTTP answer. Header names are matched without regard to case."""
+
+    __slots__ = ("data", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.data = data
+
+
+class _Progress(threading.local):
+    """How far the request of this thread has come."""
+
+    connecting = False
+    sending = False
+    socket: socket.socket | None = None
+    sockets: _OpenSockets | None = None
+
+
+_progress = _Progress()
+
+
+class _OpenSockets:
+    """The sockets that some thread waits on, so that another thread can end the wait."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+
+    def add(self, live: socket.socket) -> None:
+        with self._lock:
+            self._sockets.add(live)
+
+    def discard(self, live: socket.socket | None) -> None:
+        with self._lock:
+            if live is not None:
+                self._sockets.discard(live)
+
+    def cut_all(self) -> None:
+        with self._lock:
+            found = list(self._sockets)
+        for live in found:
+            _cut(live)
+
+
+def _cut(live: socket.socket) -> None:
+    """Shut a socket down, so that a thread that reads from it returns at once.
+
+    The plain socket's method is called even under TLS: it acts on the descriptor alone and leaves the TLS
+    state to the thread that is using it.
+    """
+    try:
+        socket.socket.shutdown(live, socket.SHUT_RDWR)
+    except OSError:
+        pass  # not connected any more, which is what was wanted
+
+
+class _Connection(HTTPConnection):
+    """urllib3's connection; it tells the thread's progress when a request starts to be written."""
+
+    _live: socket.socket | None = None
+
+    def connect(self) -> None:
+        _progress.connecting = True
+        try:
+            super().connect()
+        finally:
+            _progress.connecting = False
+        self._live = self.sock if isinstance(self.sock, socket.socket) else None
+
+    def send(self, data: Any) -> None:
+        if not _progress.connecting:  # a CONNECT to a proxy is no request yet
+            if self.sock is None:
+                self.connect()
+            if not _progress.sending:
+                _progress.sending = True
+                _progress.socket = self._live
+                if self._live is not None and _progress.sockets is not None:
+                    _progress.sockets.add(self._live)
+        super().send(data)
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    """The same under TLS."""
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+def keepalive_options() -> list[tuple[int, int, int]]:
+    """Socket options: no delay, and keepalive after 30 s idle, every 15 s, 9 probes."""
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def user_agent(program: str, version: str) -> str:
+    """Return `<program>/<version> (<os>/<arch>)`."""
+    return f"{program}/{version} ({platform.system().lower()}/{platform.machine().lower()})"
+
+
+class _PoolOptions(TypedDict, total=False):
+    maxsize: int
+    block: bool
+    socket_options: list[tuple[int, int, int]]
+    ssl_context: Any
+    server_hostname: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """How many connections a pool keeps. A bounded one never opens more; others wait."""
+
+    connections: int
+    bounded: bool = True
+
+
+class Pool:
+    """The connections of one purpose (API calls, watches, leader election, events)."""
+
+    def __init__(self, config: ClientConfig, size: PoolSize, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        if size.connections < 1:
+            raise ValueError(f"a pool needs at least one connection, not {size.connections}")
+        self._config = config
+        self._size = size
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._manager: urllib3.PoolManager | None = None
+        self._fingerprint: tls.Fingerprint = ()
+        self._checked_at = float("-inf")
+        self._pid = os.getpid()
+
+    def manager(self) -> urllib3.PoolManager:
+        """Return the pools to send through; fresh ones when the client certificate has changed."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._manager is not None and now - self._checked_at < _CERTIFICATE_PERIOD:
+                return self._manager
+            self._checked_at = now
+            current = tls.fingerprint(self._config) if self._secure else ()
+            if self._manager is not None and current == self._fingerprint:
+                return self._manager
+            try:
+                manager = self._build()
+            except ConfigError:
+                if self._manager is None:
+                    raise
+                # Half of a new pair has been written: the old one serves until both are there.
+                logger.warning("the client certificate changed and cannot be used yet: keeping the old one")
+                return self._manager
+            if self._manager is not None:
+                self._manager.clear()
+            self._manager, self._fingerprint = manager, current
+            return manager
+
+    def renew(self) -> None:
+        """Look at the client certificate again with the next request."""
+        with self._lock:
+            self._checked_at = float("-inf")
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            if self._manager is not None:
+                self._manager.clear()
+
+    @property
+    def _secure(self) -> bool:
+        return self._config.server.startswith("https://")
+
+    def _build(self) -> urllib3.PoolManager:
+        config = self._config
+        configuration = upstream.load("kubernetes.client.configuration").Configuration(host=config.server)
+        if config.proxy_url:
+            configuration.proxy = config.proxy_url
+        configuration.verify_ssl = config.verify
+        rest = upstream.load("kubernetes.client.rest").RESTClientObject(configuration)
+        manager = cast(urllib3.PoolManager, rest.pool_manager)
+        manager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+        options: _PoolOptions = {
+            "maxsize": self._size.connections,
+            "block": self._size.bounded,
+            "socket_options": keepalive_options(),
+        }
+        if self._secure:
+            options["ssl_context"] = tls.build_context(config)
+            if config.tls_server_name:
+                options["server_hostname"] = config.tls_server_name
+        manager.connection_pool_kw.update(options)
+        return manager
+
+
+class Stream:
+    """An answer whose body is still arriving. One thread reads; any thread may close."""
+
+    def __init__(
+        self, response: urllib3.BaseHTTPResponse, live: socket.socket | None, sockets: _OpenSockets
+    ) -> None:
+        self._response = response
+        self._socket = live
+        self._sockets = sockets
+        self._closed = False
+
+    @property
+    def status(self) -> int:
+        """HTTP code."""
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of the answer."""
+        return self._response.headers
+
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called."""
+        return self._closed
+
+    def read_some(self) -> bytes:
+        """Block until bytes arrive and return them, b"" at the end of the body or after `close`.
+
+        Raises:
+            RequestTimeout: nothing arrived within the read timeout.
+            TransportError: the connection broke.
+        """
+        try:
+            data = self._response.read1(1 << 16)
+        except ReadTimeoutError as error:
+            if self._closed:
+                return b""
+            raise RequestTimeout("nothing arrived within the read timeout", ambiguous=True) from error
+        except (HTTPError, OSError, ValueError, AttributeError) as error:
+            # ValueError and AttributeError are what the reader trips over when `close` takes the file away.
+            if self._closed:
+                return b""
+            raise TransportError(f"the stream broke: {type(error).__name__}", ambiguous=True) from error
+        return b"" if self._closed else data
+
+    def set_read_timeout(self, seconds: float) -> None:
+        """Change the read timeout from now on. To be called by the thread that reads."""
+        if self._socket is not None and not self._closed:
+            try:
+                self._socket.settimeout(seconds)
+            except OSError:
+                pass  # closed meanwhile; the next read ends
+
+    def read_all(self) -> bytes:
+        """Read the rest of the body, for the answer of a refused stream. Raises like `read_some`."""
+        parts = []
+        while part := self.read_some():
+            parts.append(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Cut the connection; a blocked `read_some` returns at once. Closing twice is fine."""
+        self._closed = True
+        if self._socket is not None:
+            _cut(self._socket)
+            self._sockets.discard(self._socket)
+        try:
+            self._response.close()
+        except (HTTPError, OSError, ValueError):
+            pass  # the reader saw the cut first and has closed it
+
+
+class Transport:
+    """Sends requests. Thread-safe.
+
+    Args:
+        config: where and with which credentials.
+        agent: the `User-Agent`.
+        stop: when set, waits end and no request is sent any more.
+        observer: told about every attempt.
+        clock: for credentials, certificates and durations.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        agent: str,
+        stop: threading.Event | None = None,
+        observer: RequestObserver = SILENT,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.config = config
+        self.agent = agent
+        self.observer = observer
+        self.clock = clock
+        self.host = urlsplit(config.server).netloc.rpartition("@")[2]
+        self.stop = stop if stop is not None else threading.Event()
+        self._sockets = _OpenSockets()
+
+    def send(
+        self,
+        pool: Pool,
+        method: str,
+        target: str,
+        *,
+        verb: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_timeout: float = READ_TIMEOUT,
+    ) -> Answer:
+        """Send one request and read its answer; on 401 once more with reloaded credentials.
+
+        Args:
+            target: path with query, relative to the server's URL.
+            verb: name of the operation, for the observer.
+            read_timeout: seconds without a byte after which the request is given up.
+
+        Raises:
+            ConnectionFailed: not sent.
+            RequestTimeout, TransportError: no complete answer.
+            Stopped: the stop signal was set.
+        """
+        request = _Request(method, target, verb, body, dict(headers or {}), read_timeout)
+        authorization = self._authorization(request)
+        answer = self._attempt(pool, request, authorization)
+        if answer.status == 401 and self._reload(authorization, pool):
+            # Refused before anything was executed, so that any verb may be repeated.
+            self.observer.retry(verb=verb, host=self.host, code="401")
+            answer = self._attempt(pool, request, self._authorization(request))
+        return answer
+
+    def stream(
+        self,
+        pool: Pool,
+        target: str,
+        *,
+        verb: str,
+        headers: Mapping[str, str] | None = None,
+        read_timeout: float,
+    ) -> Stream:
+        """Open a GET whose body is read piece by piece, on a connection of its own. Raises like `send`."""
+        # Without reuse, closing the stream can never cut the request of another.
+        closing = {**(headers or {}), "Connection": "close"}
+        request = _Request("GET", target, verb, None, closing, read_timeout)
+        authorization = self._authorization(request)
+        stream = self._open_stream(pool, request, authorization)
+        if stream.status == 401 and self._reload(authorization, pool):
+            stream.close()
+            self.observer.retry(verb=verb, host=self.host, code="401")
+            stream = self._open_stream(pool, request, self._authorization(request))
+        return stream
+
+    def abort(self) -> None:
+        """Cut every connection that a request or a stream waits on."""
+        self._sockets.cut_all()
+
+    def _attempt(self, pool: Pool, request: _Request, authorization: str | None) -> Answer:
+        started = self.clock.monotonic()
+        code = NO_ANSWER
+        try:
+            response = self._open(pool, request, authorization)
+            try:
+                data = response.read(decode_content=False)
+            except (HTTPError, OSError) as error:
+                response.close()
+                raise self._failure(error, request) from error
+            code = str(response.status)
+            return Answer(response.status, response.headers, data)
+        finally:
+            self._sockets.discard(_progress.socket)
+            self._observe(request, code, started)
+
+    def _open_stream(self, pool: Pool, request: _Request, authorization: str | None) -> Stream:
+        started = self.clock.monotonic()
+        code = NO_ANSWER
+        try:
+            response = self._open(pool, request, authorization)
+            code = str(response.status)
+            return Stream(response, _progress.socket, self._sockets)
+        finally:
+            if code == NO_ANSWER:
+                self._sockets.discard(_progress.socket)
+            self._observe(request, code, started)
+
+    def _observe(self, request: _Request, code: str, started: float) -> None:
+        self.observer.request(
+            method=request.method,
+            verb=request.verb,
+            host=self.host,
+            code=code,
+            seconds=self.clock.monotonic() - started,
+        )
+
+    def _authorization(self, request: _Request) -> str | None:
+        try:
+            return self.config.credentials.authorization()
+        except ConfigError as error:
+            raise ConnectionFailed(str(error), method=request.method, path=request.path) from error
+
+    def _reload(self, refused: str | None, pool: Pool) -> bool:
+        try:
+            reloaded = self.config.credentials.reload(refused)
+        except ConfigError as error:
+            logger.warning("cannot reload the credentials: %s", error)
+            return False
+        if reloaded:
+            pool.renew()
+        return reloaded
+
+    def _open(self, pool: Pool, request: _Request, authorization: str | None) -> urllib3.BaseHTTPResponse:
+        headers = {"User-Agent": self.agent, "Accept": "application/json", **request.headers}
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        try:
+            manager = pool.manager()
+        except ConfigError as error:
+            raise ConnectionFailed(str(error), method=request.method, path=request.path) from error
+        timeout = urllib3.Timeout(
+            connect=min(CONNECT_TIMEOUT, request.read_timeout), read=request.read_timeout
+        )
+        slices = max(1, round(request.read_timeout / _POOL_SLICE))
+        _progress.connecting, _progress.sending = False, False
+        _progress.socket, _progress.sockets = None, self._sockets
+        while True:
+            if self.stop.is_set():
+                raise Stopped(
+                    "the client is stopped", ambiguous=False, method=request.method, path=request.path
+                )
+            try:
+                return manager.urlopen(
+                    request.method,
+                    self.config.server + request.target,
+                    body=request.body,
+                    headers=headers,
+                    retries=False,
+                    redirect=False,
+                    assert_same_host=False,
+                    timeout=timeout,
+                    pool_timeout=_POOL_SLICE,
+                    preload_content=False,
+                    decode_content=False,
+                )
+            except EmptyPoolError as error:
+                slices -= 1
+                if slices <= 0:
+                    raise RequestTimeout(
+                        f"no free connection within {request.read_timeout:.0f} s",
+                        ambiguous=False,
+                        method=request.method,
+                        path=request.path,
+                    ) from error
+            except (HTTPError, OSError) as error:
+                raise self._failure(error, request) from error
+
+    def _failure(self, error: Exception, request: _Request) -> TransportError:
+        where = {"method": request.method, "path": request.path}
+        if self.stop.is_set():
+            return Stopped("the client is stopped", ambiguous=_progress.sending, **where)
+        cause = _root(error)
+        if not _progress.sending:
+            return ConnectionFailed(
+                f"cannot connect to {self.host}: {_describe(error, cause)}",
+                refused=isinstance(cause, ConnectionRefusedError),
+                **where,
+            )
+        if isinstance(error, ReadTimeoutError) or isinstance(cause, TimeoutError):
+            return RequestTimeout("no answer within the read timeout", ambiguous=True, **where)
+        return TransportError(
+            f"the connection to {self.host} broke: {_describe(error, cause)}", ambiguous=True, **where
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    target: str
+    verb: str
+    body: bytes | None
+    headers: dict[str, str]
+    read_timeout: float
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+
+def _root(error: BaseException) -> BaseException:
+    """Follow the chain down to the operating system's or the TLS library's own error."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        below = error.__cause__ or error.__context__
+        if below is None:
+            reason = getattr(error, "reason", None)
+            below = reason if isinstance(reason, BaseException) else None
+        if below is None:
+            return error
+        error = below
+    return error
+
+
+def _describe(error: BaseException, cause: BaseException) -> str:
+    if isinstance(error, ConnectTimeoutError):
+        return f"no connection within {CONNECT_TIMEOUT:.0f} s"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    if isinstance(error, SSLError | NewConnectionError | ProxyError):
+        return f"{type(cause).__name__}: {cause}"[:256]
+    return type(cause).__name__
