@@ -1,0 +1,487 @@
+"""The run lease, the cluster write lease and the operation gate: who may run a Job now.
+
+Invariants, which hold over crashes between any two requests and with two managers at work:
+
+* At most one Job of an object runs: a Job is created only under the object's run lease, held in the Job's
+  name.
+* While a mutating Job of a TerraformCluster runs, no mutating Job of its machines and pools does, and the
+  other way round: the cluster writes its write lease before it looks at the run leases, a machine writes
+  its run lease before it looks at the write lease, so one of two that start at once sees the other.
+* Nothing waits for ever: a lease frees itself once its holder's Job and pods are over, once a holder that
+  never created its Job has had 60 seconds, and in any case after the holder's deadline plus fifteen
+  minutes.
+
+A lease names a Job that is *about to be* created. Everything is read past the caches, and a write comes
+before the read that depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from captf_controllers.api import annotations as keys
+from captf_controllers.api import labels, names, reasons
+from captf_controllers.api.kinds import TERRAFORM_CLUSTER
+from captf_controllers.jobs.operations import MUTATING
+from captf_controllers.jobs.outcomes import FinishedJob
+from captf_controllers.jobs.pods import list_pods
+from captf_controllers.jobs.views import owner_selector, view_job
+from captf_runtime.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from captf_runtime.client.verbs import Verbs
+from captf_runtime.clock import Clock
+from captf_runtime.log import get_logger
+from captf_runtime.objects import (
+    JOB,
+    LEASE,
+    Object,
+    annotations_of,
+    creation_timestamp_of,
+    format_micro_time,
+    labels_of,
+    name_of,
+    parse_time,
+    resource_version_of,
+    uid_of,
+)
+
+__all__ = [
+    "FRESH",
+    "GRACE",
+    "Acquired",
+    "LeaseOwner",
+    "LeaseRequest",
+    "LiveLease",
+    "Wait",
+    "acquire_leases",
+    "delete_leases",
+    "holder_of",
+    "is_free",
+    "live_run_lease",
+    "release",
+    "release_finished",
+    "release_if_no_job",
+    "release_leases",
+    "run_lease_fresh",
+]
+
+logger = get_logger(__name__)
+
+GRACE: Final = timedelta(seconds=60)
+"""How long a holder whose Job does not exist keeps a lease: it may be about to create the Job."""
+
+FRESH: Final = timedelta(seconds=30)
+"""How old a lease may be when its Job is created. Half the grace, so nobody takes it over meanwhile."""
+
+_GRACE_OF_POD_SECONDS: Final = 600
+_MARGIN_SECONDS: Final = 300
+_DEFAULT_BACKSTOP_SECONDS: Final = 3600 + _GRACE_OF_POD_SECONDS + _MARGIN_SECONDS
+
+_RUN: Final = "run"
+_CLUSTER: Final = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOwner:
+    """The object on whose behalf leases are held.
+
+    `cluster_name` is the object's cluster-name label, else the owning Cluster's name, "" when unknown: then
+    nothing takes part in the operation gate.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    cluster_name: str
+
+    @property
+    def run_lease(self) -> str:
+        """Name of the object's run lease."""
+        return names.run_lease(names.state_suffix(self.namespace, self.kind, self.name))
+
+    @property
+    def write_lease(self) -> str:
+        """Name of the write lease of the object's cluster."""
+        return names.cluster_lease(self.namespace, self.cluster_name)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the object is a TerraformCluster, which takes the write lease."""
+        return self.kind == TERRAFORM_CLUSTER.kind
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequest:
+    """What a start needs leases for.
+
+    Args:
+        owner: the object.
+        op: the operation.
+        job_name: name of the Job about to be created; it is the holder.
+        deadline_seconds: the Job's effective deadline, from which the backstop of the lease follows.
+        operation_gate: whether cluster operations and machine operations exclude each other.
+        deleting: whether the object is being deleted; a wait then names the way out.
+    """
+
+    owner: LeaseOwner
+    op: str
+    job_name: str
+    deadline_seconds: int
+    operation_gate: bool = True
+    deleting: bool = False
+
+    @property
+    def gated(self) -> bool:
+        """Whether the start takes part in the operation gate."""
+        return self.operation_gate and self.op in MUTATING and self.owner.cluster_name != ""
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """Every lease that the start needs is held. `took_over_from` names previous holders, for the log."""
+
+    took_over_from: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The start has to wait: the condition's reason and message, and the holder when it is known.
+
+    The message holds no number that changes on every pass but the count of the operations waited for.
+    """
+
+    reason: str
+    message: str
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLease:
+    """A lease that exists and is not free."""
+
+    holder: str
+    op: str
+
+
+def holder_of(lease: Mapping[str, Any]) -> str:
+    """Name of the Job that holds the lease; "" when nobody does."""
+    spec = lease.get("spec")
+    holder = spec.get("holderIdentity") if isinstance(spec, dict) else None
+    return holder if isinstance(holder, str) else ""
+
+
+def is_free(client: Verbs, lease: Object, now: datetime) -> bool:
+    """Say whether nothing runs, or is about to run, under the lease.
+
+    In this order: nobody holds it; it is older than its backstop; else it is held while its Job runs,
+    or does not exist and the grace is not over; and while any pod of the holder has not ended, a terminating
+    one included.
+
+    Raises:
+        ApiError: a read failed. A lease that cannot be judged is never free.
+    """
+    holder = holder_of(lease)
+    if not holder:
+        return True
+    age = now - _acquired_at(lease, now)
+    if age > _backstop(lease):
+        return True
+    namespace = str(lease["metadata"].get("namespace") or "")
+    try:
+        job = view_job(client.get(JOB, holder, namespace))
+    except NotFound:
+        if age <= GRACE:
+            return False
+    else:
+        if not job.is_finished:
+            return False
+    return all(pod.ended for pod in list_pods(client, namespace, holder))
+
+
+def live_run_lease(client: Verbs, owner: LeaseOwner, now: datetime) -> LiveLease | None:
+    """The object's run lease as it is on the API server, None when it is absent or free."""
+    return _live(client, owner.namespace, owner.run_lease, now)
+
+
+def acquire_leases(client: Verbs, request: LeaseRequest, clock: Clock) -> Acquired | Wait:
+    """Take the leases that a start needs, once, without a retry.
+
+    Expected flow: call it right before a start, and again on every pass while it answers `Wait`; each call of
+    a waiting cluster refreshes the leases that it keeps, so that new machine operations queue behind it.
+
+    Guarantees: after `Acquired` the run lease, and for a gated cluster operation the write lease, are held in
+    the Job's name and were written by this call. After `Wait` no lease is held but by a cluster that waits
+    for machine operations. After an error of the gate the leases are given back.
+
+    Raises:
+        ApiError: a request failed.
+    """
+    owner = request.owner
+    run = _acquire(client, owner.run_lease, _RUN, request, clock)
+    if isinstance(run, _Busy):
+        return Wait(
+            reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, "this object", run.holder), run.holder
+        )
+    if not request.gated:
+        return Acquired(run.took_over_from)
+    try:
+        return _pass_gate(client, request, clock, run)
+    except Exception:
+        release_leases(client, owner, request.job_name)
+        raise
+
+
+def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, run: _Taken) -> Acquired | Wait:
+    owner = request.owner
+    if not owner.is_cluster:
+        live = _live(client, owner.namespace, owner.write_lease, clock.now())
+        if live is None:
+            return Acquired(run.took_over_from)
+        release_leases(client, owner, request.job_name)
+        message = f"waits for Job {live.holder} of the TerraformCluster of cluster {owner.cluster_name}"
+        return Wait(reasons.WAITING_FOR_CLUSTER_OPERATION, message + _way_out(request), live.holder)
+    write = _acquire(client, owner.write_lease, _CLUSTER, request, clock)
+    if isinstance(write, _Busy):
+        release_leases(client, owner, request.job_name)
+        what = f"the TerraformCluster of cluster {owner.cluster_name}"
+        return Wait(reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, what, write.holder), write.holder)
+    busy = _machine_operations(client, owner, clock.now())
+    if not busy:
+        return Acquired(run.took_over_from + write.took_over_from)
+    listed = ", ".join(busy[:5]) + (", …" if len(busy) > 5 else "")
+    noun = "operation" if len(busy) == 1 else "operations"
+    message = (
+        f"waits for {len(busy)} machine and machine pool {noun} of cluster {owner.cluster_name} "
+        f"(Jobs {listed}); new ones wait until this one is done"
+    )
+    return Wait(reasons.WAITING_FOR_MACHINE_OPERATIONS, message + _way_out(request))
+
+
+def run_lease_fresh(client: Verbs, request: LeaseRequest, clock: Clock) -> bool | str:
+    """Whether the run lease is still this start's and young enough to create the Job under it.
+
+    Returns:
+        True when it is; False when it must be taken again (too old, or gone); the holder's name when another
+        Job holds it.
+    """
+    try:
+        lease = client.get(LEASE, request.owner.run_lease, request.owner.namespace)
+    except NotFound:
+        return False
+    holder = holder_of(lease)
+    if holder != request.job_name:
+        return holder or False
+    now = clock.now()
+    return timedelta(0) <= now - _acquired_at(lease, now) < FRESH
+
+
+def release(client: Verbs, namespace: str, name: str, holder: str) -> bool:
+    """Delete the lease if `holder` holds it. False when it does not, or somebody else was faster.
+
+    Raises:
+        ApiError: another failure than a lost race.
+    """
+    try:
+        lease = client.get(LEASE, name, namespace)
+        if holder_of(lease) != holder:
+            return False
+        client.delete(
+            LEASE,
+            name,
+            namespace,
+            propagation_policy="Background",
+            uid=uid_of(lease),
+            resource_version=resource_version_of(lease),
+        )
+    except (NotFound, Conflict):
+        return False
+    return True
+
+
+def release_leases(client: Verbs, owner: LeaseOwner, job_name: str) -> None:
+    """Give back what the Job of that name holds of the object's leases. Failures are only logged.
+
+    A lease that stays behind frees itself (see `is_free`), so a failure costs time and nothing else.
+    """
+    held = [owner.run_lease]
+    if owner.is_cluster and owner.cluster_name:
+        held.insert(0, owner.write_lease)
+    for name in held:
+        try:
+            release(client, owner.namespace, name, job_name)
+        except ApiError as error:
+            logger.warning(
+                "lease not released", namespace=owner.namespace, lease=name, job=job_name, err=error
+            )
+
+
+def release_finished(client: Verbs, owner: LeaseOwner, job: FinishedJob) -> None:
+    """Give the leases of a counted Job back, unless a pod of it still runs: then they free themselves later.
+
+    Some Job controllers report a failure while the pod is still terminating, and it may still write.
+    """
+    if not job.pods_running:
+        release_leases(client, owner, job.name)
+
+
+def release_if_no_job(client: Verbs, owner: LeaseOwner, job_name: str) -> bool:
+    """Give the leases back when the API server itself says that no such Job exists; any other answer keeps
+    them.
+
+    A create that was answered with an error may still have created the Job.
+    """
+    try:
+        client.get(JOB, job_name, owner.namespace, metadata_only=True)
+    except NotFound:
+        release_leases(client, owner, job_name)
+        return True
+    except ApiError as error:
+        logger.warning("leases kept", namespace=owner.namespace, job=job_name, err=error)
+    return False
+
+
+def delete_leases(client: Verbs, owner: LeaseOwner) -> None:
+    """Delete every CAPTF lease under the object's owner labels, whoever holds it: part of cleanup.
+
+    The state lock is not one of them: it bears no `captf.io/lease` label.
+
+    Raises:
+        ApiError: a request failed; the call can be repeated.
+    """
+    selector = f"{labels.LEASE},{owner_selector(owner.kind, owner.name)}"
+    for lease in client.list(LEASE, owner.namespace, label_selector=selector):
+        try:
+            client.delete(
+                LEASE, name_of(lease), owner.namespace, propagation_policy="Background", uid=uid_of(lease)
+            )
+        except (NotFound, Conflict):
+            continue
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    took_over_from: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    holder: str
+
+
+def _acquire(client: Verbs, name: str, which: str, request: LeaseRequest, clock: Clock) -> _Taken | _Busy:
+    namespace = request.owner.namespace
+    try:
+        client.create(LEASE, _lease(name, which, request, clock.now()), namespace)
+    except AlreadyExists:
+        pass
+    else:
+        return _Taken()
+    try:
+        lease = client.get(LEASE, name, namespace)
+    except NotFound:
+        return _Busy("")
+    holder = holder_of(lease)
+    if holder != request.job_name and not is_free(client, lease, clock.now()):
+        return _Busy(holder)
+    mine = _lease(name, which, request, clock.now())
+    mine["metadata"]["uid"] = uid_of(lease)
+    mine["metadata"]["resourceVersion"] = resource_version_of(lease)
+    try:
+        client.update(LEASE, mine)
+    except (Conflict, NotFound):
+        return _Busy("")
+    if holder in ("", request.job_name):
+        return _Taken()
+    return _Taken((holder,))
+
+
+def _lease(name: str, which: str, request: LeaseRequest, now: datetime) -> Object:
+    owner = request.owner
+    lease_labels = {
+        labels.LEASE: which,
+        labels.MANAGED: labels.TRUE,
+        labels.OWNER_KIND: owner.kind,
+        labels.OWNER_NAME: names.label_value(owner.name),
+    }
+    if owner.cluster_name:
+        lease_labels[labels.CLUSTER_NAME] = names.label_value(owner.cluster_name)
+    return {
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": {
+            "name": name,
+            "namespace": owner.namespace,
+            "labels": lease_labels,
+            "annotations": {
+                keys.LEASE_OP: request.op,
+                keys.LEASE_ACQUIRED_AT: format_micro_time(now),
+            },
+        },
+        "spec": {
+            "holderIdentity": request.job_name,
+            "acquireTime": format_micro_time(now),
+            "leaseDurationSeconds": request.deadline_seconds + _GRACE_OF_POD_SECONDS + _MARGIN_SECONDS,
+        },
+    }
+
+
+def _live(client: Verbs, namespace: str, name: str, now: datetime) -> LiveLease | None:
+    try:
+        lease = client.get(LEASE, name, namespace)
+    except NotFound:
+        return None
+    if is_free(client, lease, now):
+        return None
+    return LiveLease(holder_of(lease), annotations_of(lease).get(keys.LEASE_OP, ""))
+
+
+def _machine_operations(client: Verbs, owner: LeaseOwner, now: datetime) -> list[str]:
+    """Holders of the live run leases of the cluster's machines and pools under mutating ops, sorted."""
+    selector = f"{labels.LEASE}={_RUN},{labels.CLUSTER_NAME}={names.label_value(owner.cluster_name)}"
+    found = client.list(LEASE, owner.namespace, label_selector=selector)
+    return sorted(
+        holder_of(lease) for lease in _mutating_of_machines(found) if not is_free(client, lease, now)
+    )
+
+
+def _mutating_of_machines(leases: Iterable[Object]) -> Iterable[Object]:
+    for lease in leases:
+        is_machine = labels_of(lease).get(labels.OWNER_KIND) != TERRAFORM_CLUSTER.kind
+        if is_machine and annotations_of(lease).get(keys.LEASE_OP) in MUTATING:
+            yield lease
+
+
+def _acquired_at(lease: Object, now: datetime) -> datetime:
+    spec = lease.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    for text in (annotations_of(lease).get(keys.LEASE_ACQUIRED_AT), spec.get("acquireTime")):
+        if isinstance(text, str) and text:
+            try:
+                return parse_time(text)
+            except ValueError:
+                continue
+    return creation_timestamp_of(lease) or now
+
+
+def _backstop(lease: Object) -> timedelta:
+    spec = lease.get("spec")
+    seconds = spec.get("leaseDurationSeconds") if isinstance(spec, dict) else None
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds <= 0:
+        seconds = _DEFAULT_BACKSTOP_SECONDS
+    return timedelta(seconds=seconds)
+
+
+def _wait_message(request: LeaseRequest, what: str, holder: str) -> str:
+    if holder:
+        message = f"waits for Job {holder} of {what}"
+    else:
+        message = f"another manager took the lease of {what} first"
+    return message + _way_out(request)
+
+
+def _way_out(request: LeaseRequest) -> str:
+    if not request.deleting:
+        return ""
+    return "; to delete the object without a destroy, set spec.deletionPolicy: Retain"
