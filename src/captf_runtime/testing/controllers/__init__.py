@@ -1,7 +1,7 @@
 """The controllers of a cluster that the embedded API server needs: garbage collection, namespaces, Jobs.
 
-`GarbageCollector` and `NamespaceLifecycle` work in the server's process on its store. `JobController` speaks
-HTTP, as the kubelet does. It is imported from `captf_runtime.testing.controllers.jobs`, since it needs the client library.
+`GarbageCollector` and `NamespaceLifecycle` work in the server's process on its store. The `JobController` of
+`captf_runtime.testing.controllers.jobs` speaks HTTP, as the kubelet does.
 """
 
 from .garbage import GarbageCollector

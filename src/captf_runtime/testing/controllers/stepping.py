@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import ABC, abstractmethod
+
+from captf_runtime.log import get_logger
 
 __all__ = ["RETRY_SECONDS", "SteppedController"]
 
 RETRY_SECONDS = 0.5
 """Pause after a failure before the same work is tried again."""
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class SteppedController(ABC):
@@ -66,6 +67,6 @@ class SteppedController(ABC):
             try:
                 self.step()
             except Exception:
-                _logger.exception("%s: will try again", self._name)
+                _logger.exception("a step failed and will be tried again", component=self._name)
                 self._stop.wait(RETRY_SECONDS)
                 self._wake.set()
