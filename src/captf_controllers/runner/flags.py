@@ -95,12 +95,14 @@ RUN_FLAGS = frozenset(_STRINGS | _REPEATED | _DURATIONS | _SWITCHES | _NUMBERS |
 
 
 def parse_environment(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Takes `CAPTF_LOG_LEVEL` and `CAPTF_LOG_FORMAT`; flags, which are parsed afterwards, win.
+    """Takes `CAPTF_LOG_LEVEL`, `CAPTF_LOG_FORMAT` and `CAPTF_RESULT`; flags, which are parsed afterwards, win.
+
+    The last is for runs as a local process, where the default place of the result belongs to the machine.
 
     Raises:
         UsageError: a variable holds a value outside its choices.
     """
-    for flag in sorted(GLOBAL_FLAGS):
+    for flag in sorted(GLOBAL_FLAGS | {"result"}):
         variable = "CAPTF_" + flag.upper().replace("-", "_")
         if value := environ.get(variable, ""):
             _assign(settings, flag, value, source=f"environment variable {variable}")
