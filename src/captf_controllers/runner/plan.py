@@ -189,8 +189,8 @@ def parse_plan(document: bytes) -> Plan:
         raise PlanError("the plan document is not JSON") from None
     if not isinstance(parsed, dict) or "format_version" not in parsed:
         raise PlanError("the plan document is no JSON object with a format_version")
-    resources = parsed.get("resource_changes") or []
-    outputs = parsed.get("output_changes") or {}
+    resources = _or(parsed.get("resource_changes"), [])
+    outputs = _or(parsed.get("output_changes"), {})
     if not isinstance(resources, list) or not isinstance(outputs, dict):
         raise PlanError("the plan document has no list of resource changes or no object of output changes")
     return Plan(
@@ -381,7 +381,7 @@ def _resource_change(item: object) -> Change:
 def _change(name: str, previous_address: str, details: object) -> Change:
     if not isinstance(details, dict):
         raise PlanError("the plan document has a change without details")
-    actions = details.get("actions") or []
+    actions = _or(details.get("actions"), [])
     if not isinstance(actions, list) or not all(isinstance(action, str) for action in actions):
         raise PlanError("the plan document has a change without a list of actions")
     return Change(name, tuple(actions), previous_address, details)
@@ -404,6 +404,10 @@ def _counts(changes: Iterable[Change]) -> dict[str, int]:
         if kind := _kind(change):
             counts[kind] += 1
     return counts
+
+
+def _or(value: object, default: object) -> object:
+    return default if value is None else value
 
 
 def _refuse_constant(_text: str) -> NoReturn:
