@@ -97,12 +97,13 @@ RUN_FLAGS = frozenset(_STRINGS | _REPEATED | _DURATIONS | _SWITCHES | _NUMBERS |
 def parse_environment(settings: Settings, environ: Mapping[str, str]) -> None:
     """Takes `CAPTF_LOG_LEVEL`, `CAPTF_LOG_FORMAT` and `CAPTF_RESULT`; flags, which are parsed afterwards, win.
 
-    The last is for runs as a local process, where the default place of the result belongs to the machine.
+    The last is for runs as a local process, where the default place of the result belongs to the machine. It
+    is taken first, so that an error in the others is reported there.
 
     Raises:
         UsageError: a variable holds a value outside its choices.
     """
-    for flag in sorted(GLOBAL_FLAGS | {"result"}):
+    for flag in ("result", *sorted(GLOBAL_FLAGS)):
         variable = "CAPTF_" + flag.upper().replace("-", "_")
         if value := environ.get(variable, ""):
             _assign(settings, flag, value, source=f"environment variable {variable}")
