@@ -549,6 +549,11 @@ class TestUsage:
         assert "usage: runner" in process.stderr
         assert process.stdout == ""
 
+    def test_a_local_run_may_be_told_where_its_result_goes(self, image: FakeImage) -> None:
+        process = self.run("run", "--nope", CAPTF_RESULT=str(image.result_path), CAPTF_LOG_LEVEL="loud")
+        ran = image.ran(process.returncode, process.stdout, process.stderr)
+        assert (ran.exit, ran.error["step"]) == (2, "flags")
+
     @pytest.mark.parametrize("arguments", [["version"], ["--version"], ["run", "--version"]])
     def test_the_version_is_printed(self, arguments: list[str]) -> None:
         process = self.run(*arguments)

@@ -95,7 +95,7 @@ RUN_FLAGS = frozenset(_STRINGS | _REPEATED | _DURATIONS | _SWITCHES | _NUMBERS |
 
 
 def parse_environment(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Takes `CAPTF_LOG_LEVEL`, `CAPTF_LOG_FORMAT` and `CAPTF_RESULT`; flags, which are parsed afterwards, win.
+    """Takes `CAPTF_LOG_LEVEL`, `CAPTF_LOG_FORMAT` and `CAPTF_RESULT`; flags, parsed afterwards, win.
 
     The last is for runs as a local process, where the default place of the result belongs to the machine. It
     is taken first, so that an error in the others is reported there.
