@@ -1,0 +1,1 @@
+"""The built-in kinds: what each defaults, forbids and converts."""

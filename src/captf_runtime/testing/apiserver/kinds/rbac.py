@@ -1,0 +1,125 @@
+"""Role, ClusterRole and their bindings."""
+
+from __future__ import annotations
+
+from captf_runtime.objects import Object
+from captf_runtime.testing.apiserver import names
+from captf_runtime.testing.apiserver.kinds.base import Strategy, WriteContext
+from captf_runtime.testing.apiserver.status import (
+    Cause,
+    invalid_value,
+    required,
+    unsupported_value,
+)
+
+GROUP = "rbac.authorization.k8s.io"
+
+
+class RoleStrategy(Strategy):
+    """Roles of both scopes; `namespaced` forbids rules on URLs."""
+
+    create_on_update = True
+
+    def __init__(self, *, namespaced: bool) -> None:
+        self._namespaced = namespaced
+
+    def validate_name(self, name: str) -> list[str]:
+        return names.path_segment(name)
+
+    def default(self, obj: Object, context: WriteContext) -> None:
+        if obj.get("rules") is None:
+            obj["rules"] = None if not self._namespaced or "rules" not in obj else []
+            if obj["rules"] is None:
+                obj["rules"] = []
+
+    def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
+        causes: list[Cause] = []
+        for index, rule in enumerate(obj.get("rules") or []):
+            path = f"rules[{index}]"
+            if not rule.get("verbs"):
+                causes.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+            urls = rule.get("nonResourceURLs")
+            if urls:
+                if self._namespaced:
+                    causes.append(
+                        invalid_value(
+                            f"{path}.nonResourceURLs",
+                            urls,
+                            "namespaced rules cannot apply to non-resource URLs",
+                        )
+                    )
+                if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                    causes.append(
+                        invalid_value(
+                            f"{path}.nonResourceURLs",
+                            urls,
+                            "rules cannot apply to both regular resources and non-resource URLs",
+                        )
+                    )
+                continue
+            if not rule.get("apiGroups"):
+                causes.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+            if not rule.get("resources"):
+                causes.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+        return causes
+
+
+class BindingStrategy(Strategy):
+    """Bindings of both scopes; the role that they grant never changes."""
+
+    create_on_update = True
+
+    def __init__(self, *, namespaced: bool) -> None:
+        self._namespaced = namespaced
+
+    def validate_name(self, name: str) -> list[str]:
+        return names.path_segment(name)
+
+    def default(self, obj: Object, context: WriteContext) -> None:
+        reference = obj.setdefault("roleRef", {})
+        if not reference.get("apiGroup"):
+            reference["apiGroup"] = GROUP
+        for subject in obj.get("subjects") or []:
+            if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+                subject["apiGroup"] = GROUP
+
+    def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
+        causes: list[Cause] = []
+        reference = obj.get("roleRef") or {}
+        if reference.get("apiGroup") != GROUP:
+            causes.append(unsupported_value("roleRef.apiGroup", reference.get("apiGroup") or "", (GROUP,)))
+        kinds = ("Role", "ClusterRole") if self._namespaced else ("ClusterRole",)
+        if reference.get("kind") not in kinds:
+            causes.append(unsupported_value("roleRef.kind", reference.get("kind") or "", kinds))
+        if not reference.get("name"):
+            causes.append(required("roleRef.name"))
+        for index, subject in enumerate(obj.get("subjects") or []):
+            causes += self._subject(subject, f"subjects[{index}]")
+        return causes
+
+    def _subject(self, subject: Object, path: str) -> list[Cause]:
+        causes: list[Cause] = []
+        if not subject.get("name"):
+            causes.append(required(f"{path}.name"))
+        match subject.get("kind"):
+            case "ServiceAccount":
+                name = str(subject.get("name") or "")
+                if name:
+                    causes += [invalid_value(f"{path}.name", name, m) for m in names.subdomain(name)]
+                if subject.get("apiGroup"):
+                    causes.append(unsupported_value(f"{path}.apiGroup", subject["apiGroup"], ("",)))
+                if not subject.get("namespace"):
+                    causes.append(required(f"{path}.namespace"))
+            case "User" | "Group":
+                if subject.get("apiGroup") != GROUP:
+                    causes.append(unsupported_value(f"{path}.apiGroup", subject.get("apiGroup") or "", (GROUP,)))
+            case other:
+                causes.append(
+                    unsupported_value(f"{path}.kind", other or "", ("ServiceAccount", "User", "Group"))
+                )
+        return causes
+
+    def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
+        if obj.get("roleRef") == old.get("roleRef"):
+            return []
+        return [invalid_value("roleRef", obj.get("roleRef"), "cannot change roleRef")]

@@ -1,0 +1,625 @@
+"""The verbs on resources over HTTP: reading bodies and options, calling the backend, rendering the answer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from captf_runtime.objects import Object
+from captf_runtime.testing.apiserver import pagination, patches, requests, status
+from captf_runtime.testing.apiserver.access import User
+from captf_runtime.testing.apiserver.backend import Backend, Outcome, Write
+from captf_runtime.testing.apiserver.http_server import Exchange, Response, Stream
+from captf_runtime.testing.apiserver.requests import TRUE, RequestInfo
+from captf_runtime.testing.apiserver.resources import Resource
+from captf_runtime.testing.apiserver.selectors import parse_fields, parse_labels
+from captf_runtime.testing.apiserver.storage import Record
+from captf_runtime.testing.apiserver.views import MediaType, View, negotiate, to_yaml
+from captf_runtime.testing.apiserver.watch import Selection, WatchOptions, error_line, serve
+
+SendLine = Callable[[str, bytes], bool]
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through the server."""
+
+    exchange: Exchange
+    info: RequestInfo
+    user: User
+    warnings: list[str] = field(default_factory=list)
+    stream_sender: Callable[[Stream], SendLine] | None = None
+    """Fault injection's hold on a watch; None writes every line as it is."""
+
+    @property
+    def manager(self) -> str:
+        """The field manager when none is named: the user agent up to its first slash."""
+        agent = self.exchange.request.headers.get("user-agent", "")
+        return agent.partition("/")[0][:128] or "unknown"
+
+    def header_pairs(self) -> list[tuple[str, str]]:
+        """Warning headers."""
+        return [("Warning", f"299 - {status.quote(text)}") for text in self.warnings]
+
+
+class Applier(Protocol):
+    """Server-side apply: the object that results from an applied configuration."""
+
+    def apply(
+        self, resource: Resource, live: Object | None, applied: Object, manager: str, *, force: bool, subresource: str
+    ) -> Object: ...
+
+
+class StrategicMerger(Protocol):
+    """Strategic merge patch of a built-in kind."""
+
+    def __call__(self, resource: Resource, current: Object, patch: Object) -> Object: ...
+
+
+@dataclass(slots=True)
+class ReadLimits:
+    """How watches behave; times in seconds."""
+
+    bookmark_interval: float = 60.0
+    default_watch_timeout: float = 1800.0
+    watch_buffer: int = 10_000
+
+
+class Endpoints:
+    """Answers requests on resources. One instance serves all threads."""
+
+    def __init__(self, backend: Backend, limits: ReadLimits) -> None:
+        self.backend = backend
+        self.limits = limits
+        self.applier: Applier | None = None
+        self.strategic: StrategicMerger | None = None
+
+    # Dispatch
+
+    def handle(self, call: Call, resource: Resource) -> None:
+        """Answer a request without a special subresource; raises `ApiStatus`."""
+        info = call.info
+        if info.subresource and resource.subresource(info.subresource) is None:
+            raise status.unknown_resource()
+        allowed = resource.verbs
+        if info.subresource:
+            found = resource.subresource(info.subresource)
+            allowed = found.verbs if found is not None else ()
+        method = call.exchange.request.method
+        if info.verb not in allowed or len(info.parts) > 3 or (method == "POST" and info.name and not info.subresource):
+            raise status.method_not_allowed() if len(info.parts) <= 3 else status.unknown_resource()
+        if info.verb in ("create", "update", "patch") and resource.namespaced and not info.namespace:
+            raise status.method_not_allowed()
+        {
+            "get": self.get,
+            "list": self.list,
+            "watch": self.watch,
+            "create": self.create,
+            "update": self.update,
+            "patch": self.patch,
+            "delete": self.delete,
+            "deletecollection": self.delete_collection,
+        }[info.verb](call, resource)
+
+    def _view(self, call: Call, resource: Resource, media: MediaType) -> View:
+        include = call.exchange.request.parameter("includeObject")
+        return View(resource, media, include_object=include, now=self.backend.clock.now)
+
+    def _media(self, call: Call) -> MediaType:
+        return negotiate(call.exchange.request.headers.get("accept", ""))
+
+    def _answer(self, call: Call, code: int, body: bytes, media: MediaType) -> None:
+        if media.yaml:
+            body = to_yaml(body)
+        call.exchange.respond(Response(code, body, media.content_type, call.header_pairs()))
+
+    # Reads
+
+    def get(self, call: Call, resource: Resource) -> None:
+        """One object."""
+        media = self._media(call)
+        asked = call.exchange.request.parameter("resourceVersion")
+        if asked:
+            self._version(asked)
+        record = self.backend.store.get(resource.storage, call.info.namespace if resource.namespaced else "", call.info.name)
+        if record is None:
+            raise status.not_found(resource.plural, resource.group, call.info.name)
+        self._answer(call, 200, self._view(call, resource, media).one(record), media)
+
+    def _version(self, text: str) -> int:
+        asked, current = self._number_version(text), self.backend.store.revision
+        if asked > current:
+            raise status.version_too_large(asked, current)
+        return asked
+
+    def selection(self, call: Call, resource: Resource) -> Selection:
+        """The records that the request's selectors choose; raises 400."""
+        request = call.exchange.request
+        labels = parse_labels(request.parameter("labelSelector"))
+        fields = parse_fields(request.parameter("fieldSelector"))
+        strategy = resource.strategy
+        known = ("metadata.name", "metadata.namespace", *strategy.field_names())
+        for name in fields.fields():
+            if name not in known:
+                raise status.bad_request(strategy.unknown_field(name))
+
+        def values(record: Record) -> dict[str, str]:
+            found = strategy.fields(strategy.view(record.object))
+            return {**found, "metadata.name": record.name, "metadata.namespace": record.namespace}
+
+        return Selection(call.info.namespace if resource.namespaced else "", labels, fields, values)
+
+    def _check_list_options(self, call: Call, *, watching: bool) -> None:
+        request = call.exchange.request
+        version, match = request.parameter("resourceVersion"), request.parameter("resourceVersionMatch")
+        initial = request.parameter("sendInitialEvents")
+        causes: list[status.Cause] = []
+        modern = self.backend.mode == "modern"
+        path = "resourceVersionMatch"
+        if initial and modern:
+            if not watching:
+                causes.append(status.forbidden_value("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+            elif match != "NotOlderThan":
+                detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+                causes.append(status.forbidden_value(path, detail))
+            if request.parameter("allowWatchBookmarks") not in TRUE and watching and initial in TRUE:
+                detail = "sendInitialEvents requires setting allowWatchBookmarks to true"
+                causes.append(status.forbidden_value("sendInitialEvents", detail))
+        elif match:
+            if watching:
+                causes.append(status.forbidden_value(path, "resourceVersionMatch is forbidden for watch"))
+            elif not version:
+                detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                causes.append(status.forbidden_value(path, detail))
+            elif request.parameter("continue"):
+                detail = "resourceVersionMatch is forbidden when continue is provided"
+                causes.append(status.forbidden_value(path, detail))
+            elif match not in ("Exact", "NotOlderThan"):
+                causes.append(status.unsupported_value(path, match, ("Exact", "NotOlderThan", "")))
+            elif match == "Exact" and version == "0":
+                detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                causes.append(status.forbidden_value(path, detail))
+        if causes:
+            raise status.invalid("ListOptions", "meta.k8s.io", "", causes)
+
+    def list(self, call: Call, resource: Resource) -> None:
+        """A list or one page of it."""
+        media = self._media(call)
+        request = call.exchange.request
+        limit = _number(request.parameter("limit"))
+        self._check_list_options(call, watching=False)
+        selection = self.selection(call, resource)
+        records, metadata = pagination.page(
+            self.backend.store,
+            resource.storage,
+            selection,
+            limit=limit,
+            token=request.parameter("continue"),
+            resource_version=request.parameter("resourceVersion"),
+            version_match=request.parameter("resourceVersionMatch"),
+        )
+        self._answer(call, 200, self._view(call, resource, media).many(records, metadata), media)
+
+    def watch(self, call: Call, resource: Resource) -> None:
+        """A stream of changes."""
+        request = call.exchange.request
+        media = self._media(call)
+        if media.yaml:
+            raise status.ApiStatus(406, "406: Not Acceptable", "NotAcceptable", {})
+        self._check_list_options(call, watching=True)
+        selection = self.selection(call, resource)
+        if call.info.name:
+            named = parse_fields(f"metadata.name={call.info.name}")
+            selection = Selection(selection.namespace, selection.labels, named, selection.values)
+        version = request.parameter("resourceVersion")
+        start: int | None = None
+        if version not in ("", "0"):
+            start = self._number_version(version)
+        initial = request.parameter("sendInitialEvents") in TRUE and self.backend.mode == "modern"
+        if initial:
+            if start is not None and start > self.backend.store.revision:
+                raise status.version_too_large(start, self.backend.store.revision)
+            start = None
+        timeout = _number(request.parameter("timeoutSeconds"))
+        # As the real server does, spread the ends of watches that name none.
+        seconds = float(timeout) or self.limits.default_watch_timeout * (1 + random.random())
+        options = WatchOptions(
+            seconds,
+            request.parameter("allowWatchBookmarks") in TRUE,
+            self.limits.bookmark_interval,
+            initial,
+            self.limits.watch_buffer,
+        )
+        stream = call.exchange.stream(media.content_type, dict(call.header_pairs()))
+        send: SendLine = lambda _, line: stream.send(line)  # noqa: E731 - the plain case of a callback
+        if call.stream_sender is not None:
+            send = call.stream_sender(stream)
+        view = self._view(call, resource, media)
+        try:
+            serve(self.backend.store, resource.storage, view, selection, start, options, stream, send)
+        except status.ApiStatus as failure:
+            send("ERROR", error_line(failure))
+            stream.finish()
+
+    def _number_version(self, text: str) -> int:
+        if not text.isdigit():
+            detail = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+            raise status.plain_internal(f'resourceVersion: Invalid value: "{text}": {detail}')
+        return int(text)
+
+    # Writes
+
+    def _write(self, call: Call, options: requests.WriteOptions, *, applied: bool = False) -> Write:
+        return Write(
+            user=call.user.name,
+            manager=options.field_manager or call.manager,
+            dry_run=options.dry_run,
+            applied=applied,
+        )
+
+    def _respond_with(self, call: Call, resource: Resource, media: MediaType, outcome: Outcome) -> None:
+        body = self._view(call, resource, media).one(outcome.record)
+        self._answer(call, 201 if outcome.created else 200, body, media)
+
+    def create(self, call: Call, resource: Resource) -> None:
+        """POST of an object."""
+        media = self._media(call)
+        options = requests.write_options(
+            call.exchange.request, "CreateOptions", modern=self.backend.mode == "modern"
+        )
+        obj = self._body(call, resource)
+        self._check_namespace(call, resource, obj, "create")
+        self._validate_fields(call, resource, obj, options)
+        outcome = self.backend.create(resource, call.info.namespace, obj, self._write(call, options))
+        self._respond_with(call, resource, media, outcome)
+
+    def update(self, call: Call, resource: Resource) -> None:
+        """PUT of an object or a subresource."""
+        media = self._media(call)
+        options = requests.write_options(
+            call.exchange.request, "UpdateOptions", modern=self.backend.mode == "modern"
+        )
+        obj = self._body(call, resource)
+        self._check_name(call, obj)
+        self._check_namespace(call, resource, obj, "update")
+        self._validate_fields(call, resource, obj, options)
+        write = self._write(call, options)
+        namespace, name = call.info.namespace, call.info.name
+        if resource.strategy.create_on_update and not call.info.subresource:
+            key_namespace = namespace if resource.namespaced else ""
+            if self.backend.store.get(resource.storage, key_namespace, name) is None:
+                outcome = self.backend.create(resource, namespace, obj, write)
+                self._respond_with(call, resource, media, outcome)
+                return
+        outcome = self.backend.update(
+            resource,
+            namespace,
+            name,
+            lambda _: msgspec.json.decode(msgspec.json.encode(obj)),
+            write,
+            subresource=call.info.subresource,
+            require_version=True,
+        )
+        self._respond_with(call, resource, media, outcome)
+
+    def patch(self, call: Call, resource: Resource) -> None:
+        """PATCH with any of the four patch types."""
+        media = self._media(call)
+        content_type = call.exchange.request.headers.get("content-type", "").partition(";")[0].strip()
+        custom = resource.custom
+        served = {
+            "application/json-patch+json": self._json_patch,
+            "application/merge-patch+json": self._merge_patch,
+            "application/strategic-merge-patch+json": None if custom else self._strategic_patch,
+        }
+        if content_type == "application/apply-patch+yaml" and self.applier is not None:
+            self._apply(call, resource, media)
+            return
+        change = served.get(content_type)
+        if change is None:
+            raise status.ApiStatus(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
+        options = requests.write_options(
+            call.exchange.request, "PatchOptions", modern=self.backend.mode == "modern"
+        )
+        prepare = change(call, resource)
+
+        def patched(current: Object) -> Object:
+            result = prepare(current)
+            self._check_type(resource, result)
+            self._check_name(call, result)
+            self._check_namespace(call, resource, result, "update")
+            self._validate_fields(call, resource, result, options)
+            return result
+
+        try:
+            outcome = self.backend.update(
+                resource,
+                call.info.namespace,
+                call.info.name,
+                patched,
+                self._write(call, options),
+                subresource=call.info.subresource,
+            )
+        except status.ApiStatus as failure:
+            raise _as_patch_failure(failure) from failure
+        self._respond_with(call, resource, media, outcome)
+
+    def _json_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
+        operations = _decode_patch(call.exchange.request.body)
+        patches.check_operations(operations)
+        return lambda current: patches.apply_json_patch(current, operations)
+
+    def _merge_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
+        patch = _decode_patch(call.exchange.request.body)
+        if not isinstance(patch, dict):
+            raise _patch_not_object(patch)
+
+        def merged(current: Object) -> Object:
+            result = patches.merge(current, patch)
+            return result if isinstance(result, dict) else {}
+
+        return merged
+
+    def _strategic_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
+        patch = _decode_patch(call.exchange.request.body)
+        if not isinstance(patch, dict):
+            raise _patch_not_object(patch)
+        merger = self.strategic
+        if merger is None:
+            return self._merge_patch(call, resource)
+        return lambda current: merger(resource, current, patch)
+
+    def _apply(self, call: Call, resource: Resource, media: MediaType) -> None:
+        applier = self.applier
+        if applier is None:
+            raise status.ApiStatus(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
+        request = call.exchange.request
+        options = requests.write_options(request, "PatchOptions", modern=self.backend.mode == "modern")
+        applied = _decode_yaml(request.body)
+        api_version = str(applied.get("apiVersion") or "")
+        if api_version != resource.api_version:
+            raise status.bad_request(
+                f"Incorrect version specified in apply patch. Specified patch version: {api_version}, "
+                f"expected: {resource.api_version}"
+            )
+        self._check_type(resource, applied)
+        metadata = applied.setdefault("metadata", {})
+        metadata.setdefault("name", call.info.name)
+        if resource.namespaced:
+            metadata.setdefault("namespace", call.info.namespace)
+        self._check_name(call, applied)
+        self._check_namespace(call, resource, applied, "update")
+        self._validate_fields(call, resource, applied, options)
+        write = self._write(call, options, applied=True)
+        key_namespace = call.info.namespace if resource.namespaced else ""
+        subresource = call.info.subresource
+
+        def change(current: Object | None) -> Object:
+            return applier.apply(
+                resource, current, applied, options.field_manager, force=options.force, subresource=subresource
+            )
+
+        if self.backend.store.get(resource.storage, key_namespace, call.info.name) is None and not subresource:
+            outcome = self.backend.create(resource, call.info.namespace, change(None), write)
+        else:
+            outcome = self.backend.update(
+                resource, call.info.namespace, call.info.name, change, write, subresource=subresource
+            )
+        self._respond_with(call, resource, media, outcome)
+
+    def delete(self, call: Call, resource: Resource) -> None:
+        """DELETE of one object."""
+        media = self._media(call)
+        options = requests.delete_options(call.exchange.request, self._delete_body(call))
+        write = Write(user=call.user.name, dry_run=options.dry_run)
+        outcome = self.backend.delete(resource, call.info.namespace, call.info.name, options, write)
+        if not outcome.deleted or resource.returns_deleted:
+            self._respond_with(call, resource, media, outcome)
+            return
+        metadata = outcome.record.object["metadata"]
+        details: Object = {"name": outcome.record.name}
+        if resource.group:
+            details["group"] = resource.group
+        details |= {"kind": resource.plural, "uid": metadata.get("uid", "")}
+        body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+        self._answer(call, 200, msgspec.json.encode(body), MediaType(yaml=media.yaml))
+
+    def delete_collection(self, call: Call, resource: Resource) -> None:
+        """DELETE of everything that the selectors choose."""
+        media = self._media(call)
+        options = requests.delete_options(call.exchange.request, self._delete_body(call))
+        if resource.namespaced and not call.info.namespace:
+            raise status.method_not_allowed()
+        selection = self.selection(call, resource)
+        store = self.backend.store
+        listed = [r for r in store.list(resource.storage, selection.namespace) if selection.holds(r)]
+        write = Write(user=call.user.name, dry_run=options.dry_run)
+        for record in listed:
+            try:
+                self.backend.delete(resource, record.namespace, record.name, options, write)
+            except status.ApiStatus as failure:
+                # Somebody else was faster: what should go is gone.
+                if failure.code != 404:
+                    raise
+        metadata = {"resourceVersion": str(store.revision)}
+        self._answer(call, 200, self._view(call, resource, media).many(listed, metadata), media)
+
+    # Bodies
+
+    def _delete_body(self, call: Call) -> Object | None:
+        body = call.exchange.request.body
+        if not body:
+            return None
+        options = _decode_yaml(body)
+        kind = options.get("kind") or "DeleteOptions"
+        if kind != "DeleteOptions":
+            raise status.bad_request("decoded object cannot be converted to DeleteOptions")
+        return options
+
+    def _body(self, call: Call, resource: Resource) -> Object:
+        request = call.exchange.request
+        content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip()
+        if content_type == "application/yaml":
+            obj = _decode_yaml(request.body)
+        elif content_type in ("application/json", "*/*", ""):
+            obj = _decode_object(request.body, resource)
+        else:
+            media = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+            if resource.custom:
+                media = "application/json, application/yaml"
+            raise status.unsupported_media_type(
+                f"the body of the request was in an unknown format - accepted media types include: {media}"
+            )
+        self._check_type(resource, obj)
+        return obj
+
+    def _check_type(self, resource: Resource, obj: Object) -> None:
+        kind = obj.get("kind") or resource.kind
+        api_version = obj.get("apiVersion") or resource.api_version
+        if (kind, api_version) == (resource.kind, resource.api_version):
+            if not isinstance(obj.get("metadata") or {}, dict):
+                raise status.bad_request(
+                    f'{kind} in version "{resource.version}" cannot be handled as a {kind}: json: cannot unmarshal '
+                    f"into Go struct field {kind}.metadata of type v1.ObjectMeta"
+                )
+            return
+        group, _, version = str(api_version).rpartition("/")
+        if resource.custom:
+            if kind == resource.kind:
+                raise status.bad_request(
+                    f"the API version in the data ({api_version}) does not match the expected API version "
+                    f"({resource.api_version})"
+                )
+            raise status.bad_request(
+                f"{group}/{version}, Kind={kind}: the kind in the data does not match the expected kind "
+                f"({resource.kind})"
+            )
+        other = self.backend.registry.of_kind(group, version, str(kind))
+        if other is None:
+            detail = (
+                f'no kind "{kind}" is registered for version "{api_version}" in scheme '
+                '"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"'
+            )
+        else:
+            name = group.split(".")[0] or "core"
+            wanted = resource.group.split(".")[0] or "core"
+            detail = f"converting (v1.{kind}) to ({wanted}.{resource.kind}): unknown conversion"
+            if name != "core":
+                detail = f"converting ({version}.{kind}) to ({wanted}.{resource.kind}): unknown conversion"
+        raise status.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {detail}'
+        )
+
+    def _check_name(self, call: Call, obj: Object) -> None:
+        name = (obj.get("metadata") or {}).get("name") or ""
+        if name == call.info.name:
+            return
+        if not name:
+            raise status.bad_request(
+                f"the name of the object ({call.info.name} based on URL) was undeterminable: name must be provided"
+            )
+        raise status.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({call.info.name})"
+        )
+
+    def _check_namespace(self, call: Call, resource: Resource, obj: Object, verb: str) -> None:
+        found = (obj.get("metadata") or {}).get("namespace") or ""
+        expected = call.info.namespace if resource.namespaced else ""
+        if not found or found == expected or not resource.namespaced:
+            return
+        if verb == "create":
+            raise status.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        raise status.bad_request(
+            f"the namespace of the object ({found}) does not match the namespace on the request ({expected})"
+        )
+
+    def _validate_fields(
+        self, call: Call, resource: Resource, obj: Object, options: requests.WriteOptions
+    ) -> None:
+        """The place of strict field validation; kinds without a schema take every field."""
+
+
+def _number(text: str) -> int:
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError as problem:
+        message = f'strconv.ParseInt: parsing {status.quote(text)}: invalid syntax'
+        raise status.bad_request(message) from problem
+
+
+def _decode_object(body: bytes, resource: Resource) -> Object:
+    try:
+        decoded = msgspec.json.decode(body)
+    except msgspec.DecodeError as problem:
+        shown = body.decode(errors="replace") if body else "<empty>"
+        detail = _json_problem(body)
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; "
+            f"json parse error: {detail} ({shown if not body else body.hex()[:64]})"
+        ) from problem
+    if not isinstance(decoded, dict):
+        shape = {list: "array", str: "string", bool: "bool"}.get(type(decoded), "number")
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; "
+            f"json parse error: json: cannot unmarshal {shape} into Go value of type struct {{ APIVersion string "
+            '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } '
+            f"({body.hex()[:64]})"
+        )
+    return decoded
+
+
+def _json_problem(body: bytes) -> str:
+    text = body.decode(errors="replace").strip()
+    if not text:
+        return "unexpected end of JSON input"
+    if text.startswith("{") and len(text) > 1 and text[1:].lstrip()[:1] not in ('"', "}", ""):
+        return f"invalid character '{text[1:].lstrip()[0]}' looking for beginning of object key string"
+    if text[0] not in '{["tfn-0123456789':
+        return f"invalid character '{text[0]}' looking for beginning of value"
+    return "unexpected end of JSON input"
+
+
+def _decode_yaml(body: bytes) -> Object:
+    try:
+        decoded = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        import yaml
+
+        try:
+            decoded = yaml.safe_load(body)
+        except yaml.YAMLError as problem:
+            raise status.bad_request(f"error decoding YAML: {problem}") from problem
+    if not isinstance(decoded, dict):
+        raise status.bad_request("error decoding YAML: the document is not an object")
+    return decoded
+
+
+def _decode_patch(body: bytes) -> object:
+    try:
+        decoded: object = msgspec.json.decode(body)
+    except msgspec.DecodeError as problem:
+        raise status.bad_request(f"error decoding patch: {_json_problem(body)}") from problem
+    return decoded
+
+
+def _patch_not_object(patch: object) -> status.ApiStatus:
+    shown = msgspec.json.encode(patch).decode()
+    detail = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct "
+    detail += '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+    return status.invalid("", "", "", [status.invalid_value("patch", shown, detail)])
+
+
+def _as_patch_failure(failure: status.ApiStatus) -> status.ApiStatus:
+    """A result that the kind's types cannot hold is the patch's fault, not the request's form."""
+    if failure.code == 400 and "cannot be handled as a" in failure.message:
+        detail = failure.message.partition(": ")[2]
+        return status.invalid("", "", "", [status.invalid_value("patch", "", detail)])
+    return failure
