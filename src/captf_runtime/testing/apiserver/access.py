@@ -49,7 +49,9 @@ class User:
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 
 
-def service_account_user(namespace: str, name: str, uid: str = "", extra: dict[str, list[str]] | None = None) -> User:
+def service_account_user(
+    namespace: str, name: str, uid: str = "", extra: dict[str, list[str]] | None = None
+) -> User:
     """The identity of a service account."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return User(f"system:serviceaccount:{namespace}:{name}", groups, uid, extra or {})
@@ -114,7 +116,9 @@ class Authenticator:
         """The user of a token, or None."""
         with self._lock:
             found = self._tokens.get(token)
-        return found if found is not None else self._service_account_of(token, audiences or [DEFAULT_AUDIENCE])
+        return (
+            found if found is not None else self._service_account_of(token, audiences or [DEFAULT_AUDIENCE])
+        )
 
     def issue(
         self,

@@ -6,27 +6,16 @@ import copy
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
 
 from captf_runtime.objects import Object, format_time
-from captf_runtime.testing.apiserver import names, tables
-from captf_runtime.testing.apiserver.kinds.base import Strategy, WriteContext
+from captf_runtime.testing.apiserver import tables
+from captf_runtime.testing.apiserver.kinds.base import Mode, Strategy, WriteContext
 from captf_runtime.testing.apiserver.resources import STATUS, Column, Registry, Resource
-from captf_runtime.testing.apiserver.status import Cause, invalid_value, quote, required
+from captf_runtime.testing.apiserver.schema import CompiledSchema, compile_schema, default_crd, validate_crd
+from captf_runtime.testing.apiserver.status import Cause, quote
 
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 TABLE = "customresourcedefinitions.apiextensions.k8s.io"
-
-
-class CompiledSchema(Protocol):
-    """A structural schema made ready: what it drops, fills in and refuses."""
-
-    def prune(self, obj: Object) -> list[str]: ...
-    def apply_defaults(self, obj: Object) -> None: ...
-    def validate(self, obj: Object, old: Object | None = None) -> list[Cause]: ...
-
-
-SchemaCompiler = Callable[[Object], CompiledSchema]
 
 
 def path_value(obj: Object, path: str) -> object:
@@ -88,7 +77,10 @@ def columns_of(version: Object) -> tuple[Column, ...]:
                 _cell(str(column.get("jsonPath", "")), str(column.get("type", "string"))),
                 str(column.get("format", "")),
                 int(column.get("priority") or 0),
-                str(column.get("description") or f"Custom resource definition column (in JSONPath format): {column.get('jsonPath', '')}"),
+                str(
+                    column.get("description")
+                    or f"Custom resource definition column (in JSONPath format): {column.get('jsonPath', '')}"
+                ),
             )
             for column in defined
         ),
@@ -105,7 +97,8 @@ class CustomResourceStrategy(Strategy):
         self.schema = schema
         self.status = bool((version.get("subresources") or {}).get("status") is not None)
         self.selectable = tuple(
-            str(entry.get("jsonPath", "")).removeprefix(".") for entry in version.get("selectableFields") or []
+            str(entry.get("jsonPath", "")).removeprefix(".")
+            for entry in version.get("selectableFields") or []
         )
         names_of = definition["spec"]["names"]
         self.head: Object = {
@@ -148,13 +141,17 @@ class CustomResourceStrategy(Strategy):
         # Defaults that a schema gained later are seen on read, too.
         whole = self._with_head(copy.deepcopy(obj))
         self.schema.apply_defaults(whole)
-        return obj if whole == {**self.head, **obj} else {k: v for k, v in whole.items() if k not in self.head}
+        return (
+            obj if whole == {**self.head, **obj} else {k: v for k, v in whole.items() if k not in self.head}
+        )
 
     def fields(self, obj: Object) -> dict[str, str]:
         found: dict[str, str] = {}
         for path in self.selectable:
             value = path_value(obj, f".{path}")
-            found[path] = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            found[path] = (
+                "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            )
         return found
 
     def field_names(self) -> tuple[str, ...]:
@@ -166,7 +163,7 @@ def _take_back(obj: Object, whole: Object) -> None:
     obj.update({key: value for key, value in whole.items() if key not in ("apiVersion", "kind")})
 
 
-def resources_of(definition: Object, compiler: SchemaCompiler | None) -> list[Resource]:
+def resources_of(definition: Object, mode: Mode) -> list[Resource]:
     """The resources that an accepted definition serves, one for each served version."""
     spec = definition["spec"]
     accepted = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
@@ -175,7 +172,7 @@ def resources_of(definition: Object, compiler: SchemaCompiler | None) -> list[Re
         if not version.get("served"):
             continue
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        compiled = compiler(schema) if compiler is not None and schema else None
+        compiled = compile_schema(schema, mode=mode) if schema else None
         subresources = version.get("subresources") or {}
         found.append(
             Resource(
@@ -203,21 +200,18 @@ class DefinitionStrategy(Strategy):
     counts_generation = True
     unconditional_update = False
 
-    def __init__(self, registry: Registry, structural: Callable[[Object], list[Cause]] | None = None) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self.structural = structural
 
     def prepare_create(self, obj: Object, context: WriteContext) -> None:
-        spec = obj.get("spec") or {}
-        self._default_names(spec)
-        stored = [v.get("name") for v in spec.get("versions") or [] if v.get("storage")]
-        obj["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+        obj["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}}
+        default_crd(obj)
         self._accept(obj, context)
         metadata = obj["metadata"]
         metadata["finalizers"] = [*(metadata.get("finalizers") or [])]
 
     def prepare_update(self, obj: Object, old: Object, context: WriteContext) -> None:
-        self._default_names(obj.get("spec") or {})
+        default_crd(obj)
         state = obj["status"] = copy.deepcopy(old.get("status") or {})
         stored = list(state.get("storedVersions") or [])
         for version in (obj.get("spec") or {}).get("versions") or []:
@@ -225,20 +219,6 @@ class DefinitionStrategy(Strategy):
                 stored.append(version.get("name"))
         state["storedVersions"] = stored
         self._accept(obj, context)
-
-    def default(self, obj: Object, context: WriteContext) -> None:
-        spec = obj.get("spec") or {}
-        spec.setdefault("conversion", {"strategy": "None"})
-        if not spec.get("preserveUnknownFields"):
-            spec.pop("preserveUnknownFields", None)
-
-    @staticmethod
-    def _default_names(spec: Object) -> None:
-        given = spec.get("names")
-        if not isinstance(given, dict) or not given.get("kind"):
-            return
-        given["singular"] = given.get("singular") or str(given["kind"]).lower()
-        given["listKind"] = given.get("listKind") or f"{given['kind']}List"
 
     def _accept(self, obj: Object, context: WriteContext) -> None:
         spec, state = obj.get("spec") or {}, obj["status"]
@@ -250,7 +230,12 @@ class DefinitionStrategy(Strategy):
             established = ("Established", "False", "NotAccepted", "not all names are accepted")
         else:
             accepted = ("NamesAccepted", "True", "NoConflicts", "no conflicts found")
-            established = ("Established", "True", "InitialNamesAccepted", "the initial names have been accepted")
+            established = (
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+            )
             state["acceptedNames"] = {
                 key: value
                 for key, value in (
@@ -266,7 +251,11 @@ class DefinitionStrategy(Strategy):
         state["conditions"] = [
             _condition(state, *accepted, now=now),
             _condition(state, *established, now=now),
-            *(c for c in state.get("conditions") or [] if c.get("type") not in ("NamesAccepted", "Established")),
+            *(
+                c
+                for c in state.get("conditions") or []
+                if c.get("type") not in ("NamesAccepted", "Established")
+            ),
         ]
 
     def _clash(self, spec: Object, wanted: Object) -> tuple[str, str] | None:
@@ -285,60 +274,11 @@ class DefinitionStrategy(Strategy):
         return None
 
     def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
-        spec = obj.get("spec")
-        causes: list[Cause] = []
-        if not isinstance(spec, dict):
-            return [required("spec")]
-        given = spec.get("names") or {}
-        group, plural = str(spec.get("group") or ""), str(given.get("plural") or "")
-        name = str(obj["metadata"].get("name") or "")
-        if name != f"{plural}.{group}":
-            causes.append(invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-        if not group:
-            causes.append(required("spec.group"))
-        elif "." not in group:
-            causes.append(invalid_value("spec.group", group, "should be a domain with at least one dot"))
-        else:
-            causes += [invalid_value("spec.group", group, message) for message in names.subdomain(group)]
-        if spec.get("scope") not in ("Cluster", "Namespaced"):
-            from captf_runtime.testing.apiserver.status import unsupported_value
+        # Changes are judged with the old definition beside them, see validate_update.
+        return [] if obj["metadata"].get("resourceVersion") else validate_crd(obj, mode=context.mode)
 
-            causes.append(unsupported_value("spec.scope", spec.get("scope") or "", ("Cluster", "Namespaced")))
-        causes += self._validate_versions(spec.get("versions") or [])
-        for part in ("plural", "kind"):
-            if not given.get(part):
-                causes.append(required(f"spec.names.{part}"))
-        if plural:
-            causes += [invalid_value("spec.names.plural", plural, message) for message in names.label_1035(plural)]
-        return causes
-
-    def _validate_versions(self, versions: list[Object]) -> list[Cause]:
-        causes: list[Cause] = []
-        if not versions:
-            return [
-                invalid_value("spec.versions", versions, "must have exactly one version marked as storage version")
-            ]
-        if sum(1 for version in versions if version.get("storage")) != 1:
-            causes.append(
-                invalid_value("spec.versions", versions, "must have exactly one version marked as storage version")
-            )
-        seen: set[str] = set()
-        for index, version in enumerate(versions):
-            path = f"spec.versions[{index}]"
-            name = str(version.get("name") or "")
-            if name in seen:
-                causes.append(invalid_value("spec.versions", versions, "must contain unique version names"))
-            seen.add(name)
-            causes += [invalid_value(f"{path}.name", name, message) for message in names.label_1035(name)]
-            schema = (version.get("schema") or {}).get("openAPIV3Schema")
-            if not schema:
-                causes.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
-            elif self.structural is not None:
-                root = f"{path}.schema.openAPIV3Schema"
-                for cause in self.structural(schema):
-                    where = f"{root}.{cause.field}" if cause.field else root
-                    causes.append(Cause(cause.reason, cause.message, where))
-        return causes
+    def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
+        return validate_crd(obj, old, mode=context.mode)
 
 
 def _condition(state: Object, kind: str, value: str, reason: str, message: str, *, now: str) -> Object:

@@ -76,6 +76,7 @@ class Exchange(Protocol):
     request: HttpRequest
 
     def respond(self, response: Response) -> None: ...
+    def respond_partly(self, response: Response, keep: int) -> None: ...
     def stream(self, content_type: str, headers: Mapping[str, str]) -> Stream: ...
     def reset(self) -> None: ...
 
@@ -210,6 +211,16 @@ class _Connection:
 
     def respond(self, response: Response) -> None:
         """Send a whole response in one piece."""
+        self.socket.sendall(self._head(response) + (b"" if self.request.method == "HEAD" else response.body))
+        self._answered = True
+
+    def respond_partly(self, response: Response, keep: int) -> None:
+        """Announce the whole response, send `keep` bytes of its body, and close."""
+        self.socket.sendall(self._head(response) + response.body[:keep])
+        self._keep = False
+        self._answered = True
+
+    def _head(self, response: Response) -> bytes:
         close = self.request.headers.get("connection", "").lower() == "close"
         head = [
             f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, 'Unknown')}",
@@ -222,9 +233,7 @@ class _Connection:
         if close or self.request.body_too_large:
             head.append("Connection: close")
             self._keep = False
-        body = b"" if self.request.method == "HEAD" else response.body
-        self.socket.sendall("\r\n".join([*head, "", ""]).encode() + body)
-        self._answered = True
+        return "\r\n".join([*head, "", ""]).encode()
 
     def stream(self, content_type: str, headers: Mapping[str, str]) -> Stream:
         """Send the head of a chunked response; the connection closes after it."""

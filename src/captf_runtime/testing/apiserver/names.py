@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver.status import (
     Cause,
-    Object,
     forbidden_value,
     invalid_value,
     required,
@@ -148,7 +148,9 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> list[Caus
         causes += [invalid_value(path, key, message) for message in qualified_name(key.lower())]
         total += len(key.encode()) + len(annotations[key].encode())
     if total > ANNOTATIONS_LIMIT:
-        causes.append(Cause("FieldValueTooLong", f"Too long: must have at most {ANNOTATIONS_LIMIT} bytes", path))
+        causes.append(
+            Cause("FieldValueTooLong", f"Too long: must have at most {ANNOTATIONS_LIMIT} bytes", path)
+        )
     return causes
 
 
@@ -206,7 +208,9 @@ def validate_metadata(
     base = metadata.get("generateName") or ""
     if base:
         # The base may end in what a whole name may not: a suffix always follows.
-        causes += [invalid_value(f"{path}.generateName", base, message) for message in rule(base.rstrip("-.") or "a")]
+        causes += [
+            invalid_value(f"{path}.generateName", base, message) for message in rule(base.rstrip("-.") or "a")
+        ]
     if not name:
         causes.append(required(f"{path}.name", "name or generateName is required"))
     else:
@@ -221,9 +225,7 @@ def validate_metadata(
         causes.append(forbidden_value(f"{path}.namespace", "not allowed on this type"))
     generation = metadata.get("generation") or 0
     if generation < 0:
-        causes.append(
-            invalid_value(f"{path}.generation", generation, "must be greater than or equal to 0")
-        )
+        causes.append(invalid_value(f"{path}.generation", generation, "must be greater than or equal to 0"))
     causes += validate_labels(metadata.get("labels") or {}, f"{path}.labels")
     causes += validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
     causes += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")

@@ -38,7 +38,9 @@ def decode_token(token: str) -> tuple[int, str]:
         message = "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value"
         raise status.bad_request(message) from problem
     if not valid or not start or revision == 0:
-        raise status.bad_request("invalid continue token: continue key is not valid: incorrect encoded start resourceVersion")
+        raise status.bad_request(
+            "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"
+        )
     return revision, start
 
 
@@ -76,7 +78,9 @@ def page(
     with store.lock:
         shown = store.revision if revision is None or revision < 0 else revision
         try:
-            records = store.list(table, selection.namespace, revision=None if shown == store.revision else shown)
+            records = store.list(
+                table, selection.namespace, revision=None if shown == store.revision else shown
+            )
         except Compacted as gone:
             if token:
                 raise status.expired(_TOO_OLD, continue_token=encode_token(-1, start)) from gone

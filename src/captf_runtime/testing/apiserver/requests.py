@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver.http_server import HttpRequest
 from captf_runtime.testing.apiserver.status import (
     Cause,
-    Object,
     forbidden_value,
     invalid,
     invalid_value,
@@ -18,7 +18,14 @@ from captf_runtime.testing.apiserver.status import (
     unsupported_value,
 )
 
-_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_VERBS = {
+    "POST": "create",
+    "GET": "get",
+    "HEAD": "get",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 
@@ -71,7 +78,6 @@ def describe(request: HttpRequest) -> RequestInfo:
     return RequestInfo(
         verb, request.path, True, group, version, resource, subresource, namespace, name, tuple(rest)
     )
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,9 @@ def delete_options(request: HttpRequest, body: Object | None) -> DeleteOptions:
     if propagation is not None and orphan is not None:
         causes.append(
             invalid_value(
-                "propagationPolicy", propagation, "orphanDependents and deletionPropagation cannot be both set"
+                "propagationPolicy",
+                propagation,
+                "orphanDependents and deletionPropagation cannot be both set",
             )
         )
     elif propagation not in (None, "Foreground", "Background", "Orphan"):
@@ -166,7 +174,11 @@ def delete_options(request: HttpRequest, body: Object | None) -> DeleteOptions:
     if orphan is not None:
         propagation = "Orphan" if orphan else "Background"
     return DeleteOptions(
-        bool(dry_run), propagation or "", preconditions.get("uid"), preconditions.get("resourceVersion"), grace
+        bool(dry_run),
+        propagation or "",
+        preconditions.get("uid"),
+        preconditions.get("resourceVersion"),
+        grace,
     )
 
 

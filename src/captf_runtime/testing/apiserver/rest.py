@@ -50,7 +50,14 @@ class Applier(Protocol):
     """Server-side apply: the object that results from an applied configuration."""
 
     def apply(
-        self, resource: Resource, live: Object | None, applied: Object, manager: str, *, force: bool, subresource: str
+        self,
+        resource: Resource,
+        live: Object | None,
+        applied: Object,
+        manager: str,
+        *,
+        force: bool,
+        subresource: str,
     ) -> Object: ...
 
 
@@ -90,7 +97,11 @@ class Endpoints:
             found = resource.subresource(info.subresource)
             allowed = found.verbs if found is not None else ()
         method = call.exchange.request.method
-        if info.verb not in allowed or len(info.parts) > 3 or (method == "POST" and info.name and not info.subresource):
+        if (
+            info.verb not in allowed
+            or len(info.parts) > 3
+            or (method == "POST" and info.name and not info.subresource)
+        ):
             raise status.method_not_allowed() if len(info.parts) <= 3 else status.unknown_resource()
         if info.verb in ("create", "update", "patch") and resource.namespaced and not info.namespace:
             raise status.method_not_allowed()
@@ -125,7 +136,9 @@ class Endpoints:
         asked = call.exchange.request.parameter("resourceVersion")
         if asked:
             self._version(asked)
-        record = self.backend.store.get(resource.storage, call.info.namespace if resource.namespaced else "", call.info.name)
+        record = self.backend.store.get(
+            resource.storage, call.info.namespace if resource.namespaced else "", call.info.name
+        )
         if record is None:
             raise status.not_found(resource.plural, resource.group, call.info.name)
         self._answer(call, 200, self._view(call, resource, media).one(record), media)
@@ -162,7 +175,9 @@ class Endpoints:
         path = "resourceVersionMatch"
         if initial and modern:
             if not watching:
-                causes.append(status.forbidden_value("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+                causes.append(
+                    status.forbidden_value("sendInitialEvents", "sendInitialEvents is forbidden for list")
+                )
             elif match != "NotOlderThan":
                 detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
                 causes.append(status.forbidden_value(path, detail))
@@ -400,10 +415,18 @@ class Endpoints:
 
         def change(current: Object | None) -> Object:
             return applier.apply(
-                resource, current, applied, options.field_manager, force=options.force, subresource=subresource
+                resource,
+                current,
+                applied,
+                options.field_manager,
+                force=options.force,
+                subresource=subresource,
             )
 
-        if self.backend.store.get(resource.storage, key_namespace, call.info.name) is None and not subresource:
+        if (
+            self.backend.store.get(resource.storage, key_namespace, call.info.name) is None
+            and not subresource
+        ):
             outcome = self.backend.create(resource, call.info.namespace, change(None), write)
         else:
             outcome = self.backend.update(
@@ -551,7 +574,7 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError as problem:
-        message = f'strconv.ParseInt: parsing {status.quote(text)}: invalid syntax'
+        message = f"strconv.ParseInt: parsing {status.quote(text)}: invalid syntax"
         raise status.bad_request(message) from problem
 
 
@@ -613,7 +636,9 @@ def _decode_patch(body: bytes) -> object:
 def _patch_not_object(patch: object) -> status.ApiStatus:
     shown = msgspec.json.encode(patch).decode()
     detail = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct "
-    detail += '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+    detail += (
+        '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+    )
     return status.invalid("", "", "", [status.invalid_value("patch", shown, detail)])
 
 

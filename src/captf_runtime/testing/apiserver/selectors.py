@@ -95,7 +95,9 @@ class _Parser:
 
     def values(self) -> frozenset[str]:
         if self.take() != "(":
-            raise ValueError(f"found '{self.tokens[self.position - 1] if self.tokens else ''}', expected: '('")
+            raise ValueError(
+                f"found '{self.tokens[self.position - 1] if self.tokens else ''}', expected: '('"
+            )
         found = {self.value()}
         while self.peek() == ",":
             self.take()
@@ -120,7 +122,9 @@ class _Parser:
         if operator in (">", "<"):
             bound = self.value()
             if not re.fullmatch(r"-?\d+", bound):
-                raise ValueError(f'values[0][{key}]: Invalid value: "{bound}": for \'Gt\', \'Lt\' operators, the value must be an integer')
+                raise ValueError(
+                    f"values[0][{key}]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer"
+                )
             return Requirement(key, "gt" if operator == ">" else "lt", frozenset({bound}))
         if operator in ("in", "notin"):
             return Requirement(key, operator, self.values())
@@ -198,6 +202,6 @@ def parse_fields(text: str) -> FieldSelector:
 def unknown_field(field: str, known: tuple[str, ...] | None) -> ApiStatus:
     """400 for a field that the resource cannot be selected by; `known` is named where the server does."""
     if known is None:
-        return bad_request(f'field label not supported: {field}')
+        return bad_request(f"field label not supported: {field}")
     listed = ", ".join(f'"{name}"' for name in known)
     return bad_request(f'"{field}" is not a known field selector: only {listed}')

@@ -5,23 +5,31 @@ The texts are those that a real API server answers with; clients match on code a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from captf_runtime.objects import Object
+from captf_runtime.testing.apiserver.schema.causes import (
+    Cause,
+    aggregate,
+    duplicate,
+    go_quote,
+    go_value,
+)
+from captf_runtime.testing.apiserver.schema.causes import forbidden as forbidden_value
+from captf_runtime.testing.apiserver.schema.causes import invalid as invalid_value
+from captf_runtime.testing.apiserver.schema.causes import not_supported as unsupported_value
+from captf_runtime.testing.apiserver.schema.causes import required as required
 
-__all__ = ["ApiStatus", "Cause", "Object"]
+__all__ = [
+    "ApiStatus", "Cause", "already_exists", "bad_request", "conflict", "duplicate", "expired", "forbidden",
+    "forbidden_value", "go_value", "internal", "invalid", "invalid_value", "method_not_allowed", "not_found",
+    "patch_rejected", "plain_internal", "qualified", "quote", "required", "too_large", "too_long",
+    "unauthorized", "unknown_path", "unknown_resource", "unsupported_media_type", "unsupported_value",
+    "version_too_large",
+]  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One field error: `reason` is a machine word such as FieldValueInvalid, `field` a path such as spec.size."""
-
-    reason: str
-    message: str
-    field: str
+quote = go_quote
 
 
 class ApiStatus(Exception):
@@ -178,21 +186,14 @@ def unsupported_media_type(message: str) -> ApiStatus:
 def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiStatus:
     """422 Invalid with one cause for each field error."""
     listed = list(causes)
-    errors = [f"{cause.field}: {cause.message}" for cause in listed]
-    # The real server's aggregate prints a repeated error once.
-    unique = list(dict.fromkeys(errors))
-    text = unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
-    if not unique:
-        text = "null"
+    text = aggregate(listed)
     message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
     return ApiStatus(422, message, "Invalid", _details(name, group, kind, listed))
 
 
 def patch_rejected() -> ApiStatus:
     """422 for a JSON patch whose test fails or whose path is missing."""
-    return ApiStatus(
-        422, "the server rejected our request due to an error in our request", "Invalid", {}
-    )
+    return ApiStatus(422, "the server rejected our request due to an error in our request", "Invalid", {})
 
 
 def internal(message: str) -> ApiStatus:
@@ -220,52 +221,6 @@ def version_too_large(requested: int, current: int) -> ApiStatus:
     return ApiStatus(504, message, "Timeout", details, headers={"Retry-After": "1"})
 
 
-def quote(text: str) -> str:
-    """A string as the server quotes it inside messages (Go's %q)."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def required(field: str, detail: str = "") -> Cause:
-    """A missing value."""
-    return Cause("FieldValueRequired", "Required value" + (f": {detail}" if detail else ""), field)
-
-
-def invalid_value(field: str, value: object, detail: str) -> Cause:
-    """A value that breaks a rule; strings are quoted, other values shown as they are."""
-    return Cause("FieldValueInvalid", f"Invalid value: {render(value)}: {detail}", field)
-
-
-def forbidden_value(field: str, detail: str) -> Cause:
-    """A field that may not be set here."""
-    return Cause("FieldValueForbidden", f"Forbidden: {detail}", field)
-
-
-def unsupported_value(field: str, value: object, supported: Iterable[str]) -> Cause:
-    """A value outside a fixed set."""
-    choices = ", ".join(quote(choice) for choice in supported)
-    return Cause(
-        "FieldValueNotSupported", f"Unsupported value: {render(value)}: supported values: {choices}", field
-    )
-
-
 def too_long(field: str, limit: int) -> Cause:
     """A text or map with too many bytes."""
     return Cause("FieldValueTooLong", f"Too long: must have at most {limit} bytes", field)
-
-
-def duplicate(field: str, value: object) -> Cause:
-    """A second entry with the same key."""
-    return Cause("FieldValueDuplicate", f"Duplicate value: {render(value)}", field)
-
-
-def render(value: object) -> str:
-    """A value inside a message: strings quoted, booleans and numbers bare, the rest as JSON."""
-    if isinstance(value, str):
-        return quote(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return "null"
-    if isinstance(value, (int, float)):
-        return str(value)
-    return json.dumps(value, separators=(",", ":"))

@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from captf_runtime.testing.apiserver.status import Object
+from captf_runtime.objects import Object
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -63,7 +63,7 @@ class Record:
     version: int
     object: Object
     raw: bytes
-    views: dict[object, bytes] = field(default_factory=dict)
+    views: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
     def copy(self) -> Object:
         """A fresh copy of the object that the caller may change."""

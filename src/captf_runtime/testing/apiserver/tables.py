@@ -203,7 +203,9 @@ def _event_age(first: bool) -> Callable[[Object, datetime], object]:
         begun = obj.get("firstTimestamp") or obj.get("deprecatedFirstTimestamp") or obj.get("eventTime")
         if first:
             return since(begun, now)
-        last = series.get("lastObservedTime") or obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp")
+        last = (
+            series.get("lastObservedTime") or obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp")
+        )
         return since(last or begun, now)
 
     return read
@@ -242,9 +244,19 @@ def _status_number(field: str) -> Callable[[Object, datetime], object]:
 
 
 _TEMPLATE = (
-    Column("Containers", "string", _join("name"), priority=1, description="Names of each container in the template."),
     Column(
-        "Images", "string", _join("image"), priority=1, description="Images referenced by each container in the template."
+        "Containers",
+        "string",
+        _join("name"),
+        priority=1,
+        description="Names of each container in the template.",
+    ),
+    Column(
+        "Images",
+        "string",
+        _join("image"),
+        priority=1,
+        description="Images referenced by each container in the template.",
     ),
     Column("Selector", "string", _selector, priority=1, description="A label query over pods."),
 )
@@ -265,7 +277,9 @@ _BINDING = (
 _BUILT_IN: dict[str, tuple[Column, ...]] = {
     "secrets": (
         NAME,
-        Column("Type", "string", _text("type"), description="Facilitates programmatic handling of secret data."),
+        Column(
+            "Type", "string", _text("type"), description="Facilitates programmatic handling of secret data."
+        ),
         Column("Data", "string", _count("data"), description="The number of keys."),
         AGE,
     ),
@@ -291,7 +305,9 @@ _BUILT_IN: dict[str, tuple[Column, ...]] = {
     ),
     "leases.coordination.k8s.io": (
         NAME,
-        Column("Holder", "string", _text("spec", "holderIdentity"), description="The identity of the holder."),
+        Column(
+            "Holder", "string", _text("spec", "holderIdentity"), description="The identity of the holder."
+        ),
         AGE,
     ),
     "pods": (
@@ -300,8 +316,16 @@ _BUILT_IN: dict[str, tuple[Column, ...]] = {
         Column("Status", "string", _pod_status, description="The aggregate status of the containers."),
         Column("Restarts", "integer", _restarts, description="How often containers have been restarted."),
         AGE,
-        Column("IP", "string", _text("status", "podIP", default="<none>"), priority=1, description="The pod's address."),
-        Column("Node", "string", _text("spec", "nodeName", default="<none>"), priority=1, description="Its node."),
+        Column(
+            "IP",
+            "string",
+            _text("status", "podIP", default="<none>"),
+            priority=1,
+            description="The pod's address.",
+        ),
+        Column(
+            "Node", "string", _text("spec", "nodeName", default="<none>"), priority=1, description="Its node."
+        ),
         Column(
             "Nominated Node",
             "string",
@@ -310,12 +334,21 @@ _BUILT_IN: dict[str, tuple[Column, ...]] = {
             description="Set when this pod preempts others.",
         ),
         Column(
-            "Readiness Gates", "string", lambda obj, _: "<none>", priority=1, description="Evaluated for readiness."
+            "Readiness Gates",
+            "string",
+            lambda obj, _: "<none>",
+            priority=1,
+            description="Evaluated for readiness.",
         ),
     ),
     "jobs.batch": (
         NAME,
-        Column("Completions", "string", _completions, description="The number of pods which reached phase Succeeded."),
+        Column(
+            "Completions",
+            "string",
+            _completions,
+            description="The number of pods which reached phase Succeeded.",
+        ),
         Column("Duration", "string", _job_duration, description="Time required to complete the job."),
         AGE,
         *_TEMPLATE,
@@ -323,8 +356,15 @@ _BUILT_IN: dict[str, tuple[Column, ...]] = {
     "deployments.apps": (
         NAME,
         Column("Ready", "string", _deployment_ready, description="Number of the pod with ready state"),
-        Column("Up-to-date", "string", _status_number("updatedReplicas"), description="Pods of the present template."),
-        Column("Available", "string", _status_number("availableReplicas"), description="Pods that are available."),
+        Column(
+            "Up-to-date",
+            "string",
+            _status_number("updatedReplicas"),
+            description="Pods of the present template.",
+        ),
+        Column(
+            "Available", "string", _status_number("availableReplicas"), description="Pods that are available."
+        ),
         AGE,
         *_TEMPLATE,
     ),
@@ -336,25 +376,36 @@ _BUILT_IN: dict[str, tuple[Column, ...]] = {
     "validatingwebhookconfigurations.admissionregistration.k8s.io": (
         NAME,
         Column(
-            "Webhooks", "integer", _count("webhooks"), description="The number of webhooks registered in this object."
+            "Webhooks",
+            "integer",
+            _count("webhooks"),
+            description="The number of webhooks registered in this object.",
         ),
         AGE,
     ),
     "events": (
-        Column("Last Seen", "string", _event_age(False), description="The most recent occurrence of this event."),
+        Column(
+            "Last Seen", "string", _event_age(False), description="The most recent occurrence of this event."
+        ),
         Column("Type", "string", _text("type"), description="Type of this event (Normal, Warning)."),
         Column("Reason", "string", _text("reason"), description="A short, machine understandable reason."),
         Column("Object", "string", _event_object, description="The object that this event is about."),
         Column(
             "Subobject",
             "string",
-            lambda obj, _: str((obj.get("involvedObject") or obj.get("regarding") or {}).get("fieldPath", "")),
+            lambda obj, _: str(
+                (obj.get("involvedObject") or obj.get("regarding") or {}).get("fieldPath", "")
+            ),
             priority=1,
             description="A piece of the object.",
         ),
-        Column("Source", "string", _event_source, priority=1, description="The component reporting this event."),
+        Column(
+            "Source", "string", _event_source, priority=1, description="The component reporting this event."
+        ),
         Column("Message", "string", _event_note, description="A description of what happened."),
-        Column("First Seen", "string", _event_age(True), priority=1, description="When it was first recorded."),
+        Column(
+            "First Seen", "string", _event_age(True), priority=1, description="When it was first recorded."
+        ),
         Column("Count", "string", _event_count, priority=1, description="How often it has occurred."),
         Column("Name", "string", _name, "name", 1, _NAME),
     ),

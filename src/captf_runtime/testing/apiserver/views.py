@@ -187,7 +187,10 @@ class View:
         for record in records:
             content = self.content(record)
             rows.append(
-                {"cells": tables.cells(self.resource, content, now), "object": self._row_object(record, content)}
+                {
+                    "cells": tables.cells(self.resource, content, now),
+                    "object": self._row_object(record, content),
+                }
             )
         table: Object = {
             "kind": "Table",

@@ -38,7 +38,9 @@ class Selection:
         """Whether the record is selected."""
         if self.namespace and record.namespace != self.namespace:
             return False
-        if self.labels.requirements and not self.labels.matches(record.object["metadata"].get("labels") or {}):
+        if self.labels.requirements and not self.labels.matches(
+            record.object["metadata"].get("labels") or {}
+        ):
             return False
         return not self.fields.terms or self.fields.matches(self.values(record))
 
@@ -108,9 +110,7 @@ def _departed(previous: Record, version: int) -> Record:
     """The last state that was selected, under the version of the change that ended it."""
     obj = previous.copy()
     obj["metadata"]["resourceVersion"] = str(version)
-    return Record(
-        previous.key, previous.namespace, previous.name, version, obj, msgspec.json.encode(obj)
-    )
+    return Record(previous.key, previous.namespace, previous.name, version, obj, msgspec.json.encode(obj))
 
 
 def event_line(kind: str, obj: bytes) -> bytes:

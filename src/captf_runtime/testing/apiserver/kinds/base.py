@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import names
-from captf_runtime.testing.apiserver.status import Cause, Object, invalid_value
+from captf_runtime.testing.apiserver.status import Cause, invalid_value
 
 Mode = Literal["modern", "1.20"]
 
@@ -76,7 +77,9 @@ class Strategy:
 
     def unknown_field(self, field: str) -> str:
         """The text for a field that cannot be selected by."""
-        known = ", ".join(f'"{name}"' for name in ("metadata.name", "metadata.namespace", *self.field_names()))
+        known = ", ".join(
+            f'"{name}"' for name in ("metadata.name", "metadata.namespace", *self.field_names())
+        )
         return f'"{field}" is not a known field selector: only {known}'
 
     def view(self, obj: Object) -> Object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from captf_runtime.testing.apiserver.customresources import DefinitionStrategy
 from captf_runtime.testing.apiserver.kinds.base import Strategy
 from captf_runtime.testing.apiserver.kinds.config import ConfigMapStrategy, SecretStrategy
 from captf_runtime.testing.apiserver.kinds.events import CoreEventStrategy, EventStrategy
@@ -10,7 +11,7 @@ from captf_runtime.testing.apiserver.kinds.namespaces import NamespaceStrategy
 from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
 from captf_runtime.testing.apiserver.kinds.rbac import BindingStrategy, RoleStrategy
 from captf_runtime.testing.apiserver.kinds.workloads import DeploymentStrategy, JobStrategy, PodStrategy
-from captf_runtime.testing.apiserver.resources import STATUS, Resource, Subresource
+from captf_runtime.testing.apiserver.resources import STATUS, Registry, Resource, Subresource
 
 AUTHENTICATION_GROUP = "authentication.k8s.io"
 AUTHORIZATION_GROUP = "authorization.k8s.io"
@@ -79,3 +80,12 @@ def built_in() -> list[Resource]:
             )
         ),
     ]  # fmt: skip
+
+
+def definition_resource(registry: Registry) -> Resource:
+    """CustomResourceDefinitions, which look at the other resources before they accept a name."""
+    return Resource(
+        EXTENSIONS_GROUP, "v1", "customresourcedefinitions", "CustomResourceDefinition",
+        DefinitionStrategy(registry), namespaced=False, short_names=("crd", "crds"),
+        categories=("api-extensions",), subresources=(STATUS,),
+    )  # fmt: skip

@@ -54,7 +54,9 @@ def _check_base64(data: Mapping[str, str], kind: str) -> None:
             base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError) as problem:
             alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-            position = next((i for i, c in enumerate(value) if c not in alphabet), len(value) - len(value) % 4)
+            position = next(
+                (i for i, c in enumerate(value) if c not in alphabet), len(value) - len(value) % 4
+            )
             raise bad_request(
                 f'{kind} in version "v1" cannot be handled as a {kind}: illegal base64 data at input byte {position}'
             ) from problem
@@ -62,7 +64,9 @@ def _check_base64(data: Mapping[str, str], kind: str) -> None:
 
 def _keys(data: Mapping[str, str], path: str) -> list[Cause]:
     return [
-        invalid_value(f"{path}[{key}]", key, message) for key in sorted(data) for message in names.config_key(key)
+        invalid_value(f"{path}[{key}]", key, message)
+        for key in sorted(data)
+        for message in names.config_key(key)
     ]
 
 

@@ -102,7 +102,13 @@ class CoreEventStrategy(Strategy):
 
     def field_names(self) -> tuple[str, ...]:
         parts = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-        return (*(f"involvedObject.{part}" for part in parts), "reason", "reportingComponent", "source", "type")
+        return (
+            *(f"involvedObject.{part}" for part in parts),
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        )
 
     def unknown_field(self, field: str) -> str:
         return f"field label not supported: {field}"

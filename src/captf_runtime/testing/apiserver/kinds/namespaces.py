@@ -25,7 +25,10 @@ class NamespaceStrategy(Strategy):
 
     def prepare_update(self, obj: Object, old: Object, context: WriteContext) -> None:
         # spec.finalizers change through the finalize subresource only.
-        obj["spec"] = {**(obj.get("spec") or {}), "finalizers": (old.get("spec") or {}).get("finalizers") or []}
+        obj["spec"] = {
+            **(obj.get("spec") or {}),
+            "finalizers": (old.get("spec") or {}).get("finalizers") or [],
+        }
         if not obj["spec"]["finalizers"]:
             obj["spec"] = {}
         obj["status"] = obj.get("status") or old.get("status") or {"phase": "Active"}

@@ -58,9 +58,13 @@ class RoleStrategy(Strategy):
                     )
                 continue
             if not rule.get("apiGroups"):
-                causes.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+                causes.append(
+                    required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+                )
             if not rule.get("resources"):
-                causes.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+                causes.append(
+                    required(f"{path}.resources", "resource rules must supply at least one resource")
+                )
         return causes
 
 
@@ -112,7 +116,9 @@ class BindingStrategy(Strategy):
                     causes.append(required(f"{path}.namespace"))
             case "User" | "Group":
                 if subject.get("apiGroup") != GROUP:
-                    causes.append(unsupported_value(f"{path}.apiGroup", subject.get("apiGroup") or "", (GROUP,)))
+                    causes.append(
+                        unsupported_value(f"{path}.apiGroup", subject.get("apiGroup") or "", (GROUP,))
+                    )
             case other:
                 causes.append(
                     unsupported_value(f"{path}.kind", other or "", ("ServiceAccount", "User", "Group"))

@@ -68,7 +68,9 @@ def validate_pod_spec(spec: Object, path: str) -> list[Cause]:
         if not name:
             causes.append(required(f"{path}.volumes[{index}].name"))
         if name in volumes:
-            causes.append(Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{path}.volumes[{index}].name"))
+            causes.append(
+                Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{path}.volumes[{index}].name")
+            )
         volumes.add(name)
     if not spec.get("containers"):
         causes.append(required(f"{path}.containers"))
@@ -78,7 +80,9 @@ def validate_pod_spec(spec: Object, path: str) -> list[Cause]:
             causes += _validate_container(container, f"{path}.{part}[{index}]", volumes, seen)
     policy = spec.get("restartPolicy")
     if policy not in ("Always", "OnFailure", "Never"):
-        causes.append(unsupported_value(f"{path}.restartPolicy", policy or "", ("Always", "OnFailure", "Never")))
+        causes.append(
+            unsupported_value(f"{path}.restartPolicy", policy or "", ("Always", "OnFailure", "Never"))
+        )
     return causes
 
 
@@ -97,7 +101,11 @@ def _validate_container(container: Object, path: str, volumes: set[str], seen: s
     for index, mount in enumerate(container.get("volumeMounts") or []):
         if mount.get("name") not in volumes:
             causes.append(
-                Cause("FieldValueNotFound", f'Not found: "{mount.get("name") or ""}"', f"{path}.volumeMounts[{index}].name")
+                Cause(
+                    "FieldValueNotFound",
+                    f'Not found: "{mount.get("name") or ""}"',
+                    f"{path}.volumeMounts[{index}].name",
+                )
             )
         if not mount.get("mountPath"):
             causes.append(required(f"{path}.volumeMounts[{index}].mountPath"))
@@ -203,7 +211,13 @@ class JobStrategy(Strategy):
     def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
         spec = obj.get("spec") or {}
         causes: list[Cause] = []
-        for field in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"):
+        for field in (
+            "parallelism",
+            "completions",
+            "activeDeadlineSeconds",
+            "backoffLimit",
+            "ttlSecondsAfterFinished",
+        ):
             value = spec.get(field)
             if isinstance(value, int) and value < 0:
                 causes.append(invalid_value(f"spec.{field}", value, "must be greater than or equal to 0"))
@@ -270,9 +284,13 @@ class DeploymentStrategy(Strategy):
             causes.append(required("spec.selector"))
         elif not all(labels.get(key) == value for key, value in selector.items()):
             causes.append(
-                invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+                invalid_value(
+                    "spec.template.metadata.labels", labels, "`selector` does not match template `labels`"
+                )
             )
-        return causes + validate_pod_spec((spec.get("template") or {}).get("spec") or {}, "spec.template.spec")
+        return causes + validate_pod_spec(
+            (spec.get("template") or {}).get("spec") or {}, "spec.template.spec"
+        )
 
     def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
         new, before = (obj.get("spec") or {}).get("selector"), (old.get("spec") or {}).get("selector")

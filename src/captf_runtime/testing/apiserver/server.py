@@ -1,0 +1,288 @@
+"""The embedded API server: options, life cycle, and what tests and embedders may do with it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from captf_runtime.clock import SYSTEM_CLOCK, Clock
+from captf_runtime.objects import Object
+from captf_runtime.testing.apiserver import kubeconfig as kubeconfigs
+from captf_runtime.testing.apiserver.access import MASTERS, Authenticator
+from captf_runtime.testing.apiserver.backend import INTERNAL, Backend
+from captf_runtime.testing.apiserver.certificates import ServerIdentity, local_identity
+from captf_runtime.testing.apiserver.customresources import TABLE as DEFINITIONS
+from captf_runtime.testing.apiserver.customresources import is_established, resources_of
+from captf_runtime.testing.apiserver.handler import Handler
+from captf_runtime.testing.apiserver.http_server import Exchange, HttpServer
+from captf_runtime.testing.apiserver.kinds.base import Mode
+from captf_runtime.testing.apiserver.kinds.catalog import built_in, definition_resource
+from captf_runtime.testing.apiserver.object_store import BackendObjectStore
+from captf_runtime.testing.apiserver.request_log import RequestLog
+from captf_runtime.testing.apiserver.resources import Registry
+from captf_runtime.testing.apiserver.rest import Endpoints, ReadLimits
+from captf_runtime.testing.apiserver.storage import Change, Record, Snapshot, Store
+from captf_runtime.testing.controllers.garbage import GarbageCollector
+from captf_runtime.testing.controllers.namespaces import NamespaceLifecycle
+from captf_runtime.testing.faults import Faults
+
+FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+class Driver(Protocol):
+    """An extension that lives with the server, such as a kubelet: started after it, stopped before it."""
+
+    def start(self, server: ApiServer) -> None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSnapshot:
+    """The stored content at one moment."""
+
+    content: Snapshot
+
+
+class ApiServer:
+    """A Kubernetes API server in this process.
+
+    Expected flow::
+
+        with ApiServer(crds=[manifest]) as server:
+            client = Client.from_config(kubeconfig=str(server.kubeconfig()))
+
+    Guarantees: the answers of a real server for the kinds of its catalog and for custom resources; state in
+    memory only; `stop` ends every thread and socket that `start` made; no request is served after it.
+
+    Args:
+        port: 0 takes a free one.
+        tls: serve HTTPS with a certificate authority of this process, embedded in the kubeconfigs.
+        rbac: authorize from stored roles; without it everybody may do everything.
+        mode: `modern` or `1.20`, where the versions of the real server differ.
+        controllers: run garbage collection and namespace lifecycle in background; without it, call `step`.
+        clock: for timestamps, token expiry and the controllers. Watches last in real time.
+        crds: CustomResourceDefinitions to register at start.
+        bookmark_interval: seconds between bookmarks.
+        history_limit: changes kept for each kind, for watches from older versions.
+        watch_buffer: changes that may wait for one slow watcher before it is cut.
+        aggregated_discovery: serve the aggregated form to clients that ask for it (modern mode).
+        seed: for uids, generated names and fault injection.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        tls: bool = False,
+        rbac: bool = False,
+        mode: Mode = "modern",
+        controllers: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+        crds: Iterable[Object] = (),
+        bookmark_interval: float = 60.0,
+        history_limit: int = 10_000,
+        watch_buffer: int = 10_000,
+        aggregated_discovery: bool = True,
+        seed: int | None = None,
+        webhook_services: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        self.mode: Mode = mode
+        self.clock = clock
+        self.faults = Faults(seed or 0)
+        self.requests = RequestLog()
+        self.store = Store(history_limit=history_limit)
+        self.registry = Registry(built_in())
+        self.backend = Backend(self.store, self.registry, clock, mode=mode, seed=seed)
+        self.limits = ReadLimits(bookmark_interval, watch_buffer=watch_buffer)
+        self.endpoints = Endpoints(self.backend, self.limits)
+        self.authenticator = Authenticator(self.store, clock)
+        self.drivers: list[Driver] = []
+        self._lock = threading.Lock()
+        self._host = host
+        self._identity: ServerIdentity | None = local_identity() if tls else None
+        self._background = controllers
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._started = False
+        self._rbac = rbac
+        self._crds = list(crds)
+        self._webhook_services = dict(webhook_services or {})
+        self._http = HttpServer(
+            self._handle, host=host, port=port, tls=self._identity.context if self._identity else None
+        )
+        self.handler = Handler(
+            self.registry,
+            self.endpoints,
+            self.authenticator,
+            self.faults,
+            self.requests,
+            clock,
+            mode=mode,
+            aggregated_discovery=aggregated_discovery and mode == "modern",
+            stopping=self._http.stopping,
+            compact=self.compact,
+        )
+        self.registry.replace(DEFINITIONS, [definition_resource(self.registry)])
+        self.store.observe(self._on_change)
+        self.objects = BackendObjectStore(self.backend)
+        self._controllers = [GarbageCollector(self.objects), NamespaceLifecycle(self.objects, clock)]
+        self._bootstrap()
+
+    # Life
+
+    def start(self) -> Self:
+        """Listen and serve; returns itself."""
+        self._http.start()
+        self.handler.address = f"{self._host}:{self._http.port}"
+        if self._background:
+            for controller in self._controllers:
+                controller.start()
+        self._started = True
+        for driver in self.drivers:
+            driver.start(self)
+        return self
+
+    def stop(self) -> None:
+        """End drivers, controllers and connections; a second call does nothing."""
+        if not self._started:
+            return
+        self._started = False
+        for driver in reversed(self.drivers):
+            driver.stop()
+        for controller in self._controllers:
+            controller.stop()
+        self._http.stop()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def add_driver(self, driver: Driver) -> None:
+        """Extend the server; a running one starts the driver at once."""
+        self.drivers.append(driver)
+        if self._started:
+            driver.start(self)
+
+    # What a client needs
+
+    @property
+    def url(self) -> str:
+        """The address, without a slash at the end."""
+        scheme = "https" if self._identity is not None else "http"
+        return f"{scheme}://{self._host}:{self._http.port}"
+
+    @property
+    def certificate_authority(self) -> bytes | None:
+        """The PEM that clients of a TLS server trust."""
+        return self._identity.authority if self._identity is not None else None
+
+    def token(self, user: str = "admin", groups: Iterable[str] | None = None) -> str:
+        """A bearer token for a user; `admin` is in system:masters unless `groups` says otherwise."""
+        chosen = tuple(groups) if groups is not None else (MASTERS,) if user == "admin" else ()
+        return self.authenticator.add(user, chosen)
+
+    def kubeconfig(
+        self,
+        path: str | Path | None = None,
+        *,
+        user: str = "admin",
+        groups: Iterable[str] | None = None,
+        namespace: str = "default",
+    ) -> Path:
+        """Write a kubeconfig for a user and return its path (default: a file that `stop` removes)."""
+        if path is None:
+            with self._lock:
+                if self._folder is None:
+                    self._folder = tempfile.TemporaryDirectory(prefix="captf-apiserver-")
+                safe = "".join(c if c.isalnum() else "-" for c in user)
+                path = Path(self._folder.name) / f"{safe}-{namespace}.kubeconfig"
+        config = kubeconfigs.content(
+            self.url,
+            self.token(user, groups),
+            authority=self.certificate_authority,
+            user=user,
+            namespace=namespace,
+        )
+        target = Path(path)
+        kubeconfigs.write(target, config)
+        return target
+
+    # What a test may do
+
+    def apply_definition(self, definition: Object) -> None:
+        """Register a CustomResourceDefinition, or replace the one of that name."""
+        resource = self.registry.of_table(DEFINITIONS)
+        assert resource is not None
+        name = definition["metadata"]["name"]
+        if self.store.get(DEFINITIONS, "", name) is None:
+            self.backend.create(resource, "", definition, INTERNAL)
+        else:
+            self.backend.update(
+                resource, "", name, lambda current: {**current, "spec": definition["spec"]}, INTERNAL
+            )
+
+    def step(self, rounds: int = 100) -> bool:
+        """Let the controllers do all that is due, in this thread; true when anything was done."""
+        worked = False
+        for _ in range(rounds):
+            if not any([controller.step() for controller in self._controllers]):
+                break
+            worked = True
+        return worked
+
+    def compact(self) -> int:
+        """Forget all history: watches from older versions are answered with 410. Returns the present version."""
+        return self.store.compact()
+
+    def snapshot(self) -> ServerSnapshot:
+        """Remember the stored content."""
+        return ServerSnapshot(self.store.snapshot())
+
+    def restore(self, snapshot: ServerSnapshot) -> None:
+        """Bring remembered content back, as changes that watchers see."""
+        self.store.restore(snapshot.content)
+
+    def drop_connections(self) -> None:
+        """Cut every connection, as a restart would."""
+        self._http.drop_connections()
+
+    @property
+    def open_connections(self) -> int:
+        """How many client connections are open."""
+        return self._http.open_connections
+
+    # Inside
+
+    def _handle(self, exchange: Exchange) -> None:
+        self.handler(exchange)
+
+    def _bootstrap(self) -> None:
+        namespaces = self.registry.find("", "v1", "namespaces")
+        assert namespaces is not None
+        for name in FIRST_NAMESPACES:
+            self.backend.create(namespaces, "", {"metadata": {"name": name}}, INTERNAL)
+        for definition in self._crds:
+            self.apply_definition(definition)
+        self.store.compact()
+
+    def _on_change(self, table: str, change: Change) -> None:
+        if table == DEFINITIONS:
+            self._serve_definition(None if change.type == "DELETED" else change.record, change.record.name)
+
+    def _serve_definition(self, record: Record | None, name: str) -> None:
+        if record is None or not is_established(record.object):
+            self.registry.replace(name, [])
+        else:
+            self.registry.replace(name, resources_of(record.object, self.mode))
