@@ -38,7 +38,7 @@ from captf_runtime.client.errors import (
     WatchDecodeError,
 )
 from captf_runtime.client.lists import ObjectList, RawPage
-from captf_runtime.client.observe import RequestObserver
+from captf_runtime.client.observe import RequestMetrics, RequestObserver
 from captf_runtime.client.patches import add_finalizer, merge_from, patch_object, remove_finalizer
 from captf_runtime.client.protocols import (
     CallContext,
@@ -51,6 +51,7 @@ from captf_runtime.client.protocols import (
 )
 from captf_runtime.client.retry import retry_on_conflict
 from captf_runtime.client.transport import Answer as RawResponse
+from captf_runtime.client.transport import Cancellation
 from captf_runtime.client.watch import WatchEvent, WatchStream
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "ApiError",
     "BadRequest",
     "CallContext",
+    "Cancellation",
     "Cause",
     "Client",
     "ClientCertificate",
@@ -84,6 +86,7 @@ __all__ = [
     "RawResponse",
     "ReadWriter",
     "Reader",
+    "RequestMetrics",
     "RequestObserver",
     "RequestTimeout",
     "RequestTooLarge",

@@ -21,6 +21,7 @@ from captf_runtime.client.retry import repeat as repeat_attempts
 from captf_runtime.client.transport import (
     READ_TIMEOUT,
     Answer,
+    Cancellation,
     Pool,
     PoolSize,
     Transport,
@@ -211,6 +212,7 @@ class Client(Verbs):
         metadata_only: bool = False,
         send_initial_events: bool = False,
         read_timeout: float,
+        cancellation: Cancellation | None = None,
     ) -> WatchStream:
         """Open a watch. It is not repeated when it fails or ends: that is the reflector's work.
 
@@ -219,6 +221,7 @@ class Client(Verbs):
             timeout_seconds: after how long the server ends the watch.
             send_initial_events: ask for all objects, ended by a marked bookmark, before the changes.
             read_timeout: seconds of silence after which the iteration raises `RequestTimeout`.
+            cancellation: lets another thread end the watch, also while it is being opened.
 
         Raises:
             ApiError: the server refused.
@@ -239,6 +242,7 @@ class Client(Verbs):
             verb="watch",
             headers=watch_headers(metadata_only),
             read_timeout=read_timeout,
+            cancellation=cancellation,
         )
         path = collection_path(kind, namespace)
         if stream.status == 200:
@@ -294,6 +298,7 @@ class Client(Verbs):
         timeout: float | None = None,
         attempt_timeout: float = READ_TIMEOUT,
         repeat: bool = True,
+        cancellation: Cancellation | None = None,
         decode: Callable[[bytes], T],
         pause: Callable[[float], bool] | None = None,
         before_attempt: Callable[[], None] | None = None,
@@ -320,6 +325,7 @@ class Client(Verbs):
                 body=body,
                 headers=headers,
                 read_timeout=attempt_timeout if left is None else min(attempt_timeout, left),
+                cancellation=cancellation,
             )
             if not 200 <= answer.status < 300:
                 raise error_from_answer(
@@ -384,6 +390,7 @@ class ContextClient(Verbs):
         timeout: float | None = None,
         attempt_timeout: float = READ_TIMEOUT,
         repeat: bool = True,
+        cancellation: Cancellation | None = None,
         decode: Callable[[bytes], T],
     ) -> T:
         left = self._ctx.remaining()
@@ -398,6 +405,7 @@ class ContextClient(Verbs):
             timeout=timeout,
             attempt_timeout=attempt_timeout,
             repeat=repeat,
+            cancellation=cancellation,
             decode=decode,
             pause=self._pause,
             before_attempt=self._ctx.check,

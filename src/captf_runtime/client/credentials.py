@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
+from captf_runtime.log import get_logger
 from captf_runtime.objects import parse_time
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FILE_PERIOD = 30.0  # half of the minute within which a changed token file must be noticed
 _FAILURE_LOG_PERIOD = 60.0
@@ -116,7 +116,9 @@ class TokenFile:
             self._token = token
         elif now - self._logged_at >= _FAILURE_LOG_PERIOD:
             self._logged_at = now
-            logger.warning("cannot read the token file %s (%s): keeping the last token", self._path, problem)
+            logger.warning(
+                "cannot read the token file: keeping the last token", path=str(self._path), problem=problem
+            )
 
 
 class PluginCredentials:

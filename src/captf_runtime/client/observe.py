@@ -1,11 +1,13 @@
 """What the client reports about its requests, for metrics.
 
-The client does not know the metrics library: whoever builds it passes an observer.
+The client counts nothing itself: whoever builds it passes an observer, such as `RequestMetrics`.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from captf_runtime.metrics import Metrics
 
 NO_ANSWER = "<error>"
 """The `code` of a request that got no HTTP answer."""
@@ -44,3 +46,19 @@ class SilentObserver:
 
 
 SILENT = SilentObserver()
+
+
+class RequestMetrics:
+    """Counts requests in the series `rest_client_*`."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def request(self, *, method: str, verb: str, host: str, code: str, seconds: float) -> None:
+        """Count the attempt and observe its duration."""
+        self._metrics.rest_requests.labels(code, method, host).inc()
+        self._metrics.rest_duration.labels(verb, host).observe(seconds)
+
+    def retry(self, *, verb: str, host: str, code: str) -> None:
+        """Count the repetition."""
+        self._metrics.rest_retries.labels(code, verb, host).inc()

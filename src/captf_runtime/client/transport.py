@@ -11,7 +11,6 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import socket
@@ -39,8 +38,9 @@ from captf_runtime.client.config import ClientConfig, ConfigError
 from captf_runtime.client.errors import ConnectionFailed, RequestTimeout, Stopped, TransportError
 from captf_runtime.client.observe import NO_ANSWER, SILENT, RequestObserver
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
+from captf_runtime.log import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
@@ -68,7 +68,7 @@ class _Progress(threading.local):
     connecting = False
     sending = False
     socket: socket.socket | None = None
-    sockets: _OpenSockets | None = None
+    watchers: tuple[_OpenSockets, ...] = ()
 
 
 _progress = _Progress()
@@ -95,6 +95,24 @@ class _OpenSockets:
             found = list(self._sockets)
         for live in found:
             _cut(live)
+
+
+class Cancellation:
+    """Ends the requests of one owner from another thread: those that run, and those still to come."""
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._sockets = _OpenSockets()
+
+    @property
+    def cancelled(self) -> bool:
+        """True after `cancel`."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Make running requests fail with `Stopped` at once, and later ones before they are sent."""
+        self._cancelled.set()
+        self._sockets.cut_all()
 
 
 def _cut(live: socket.socket) -> None:
@@ -129,8 +147,9 @@ class _Connection(HTTPConnection):
             if not _progress.sending:
                 _progress.sending = True
                 _progress.socket = self._live
-                if self._live is not None and _progress.sockets is not None:
-                    _progress.sockets.add(self._live)
+                if self._live is not None:
+                    for sockets in _progress.watchers:
+                        sockets.add(self._live)
         super().send(data)
 
 
@@ -259,11 +278,14 @@ class Stream:
     """An answer whose body is still arriving. One thread reads; any thread may close."""
 
     def __init__(
-        self, response: urllib3.BaseHTTPResponse, live: socket.socket | None, sockets: _OpenSockets
+        self,
+        response: urllib3.BaseHTTPResponse,
+        live: socket.socket | None,
+        watchers: tuple[_OpenSockets, ...],
     ) -> None:
         self._response = response
         self._socket = live
-        self._sockets = sockets
+        self._watchers = watchers
         self._closed = False
 
     @property
@@ -321,7 +343,8 @@ class Stream:
         self._closed = True
         if self._socket is not None:
             _cut(self._socket)
-            self._sockets.discard(self._socket)
+            for sockets in self._watchers:
+                sockets.discard(self._socket)
         try:
             self._response.close()
         except (HTTPError, OSError, ValueError):
@@ -366,6 +389,7 @@ class Transport:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT,
+        cancellation: Cancellation | None = None,
     ) -> Answer:
         """Send one request and read its answer; on 401 once more with reloaded credentials.
 
@@ -373,13 +397,14 @@ class Transport:
             target: path with query, relative to the server's URL.
             verb: name of the operation, for the observer.
             read_timeout: seconds without a byte after which the request is given up.
+            cancellation: lets another thread end the request.
 
         Raises:
             ConnectionFailed: not sent.
             RequestTimeout, TransportError: no complete answer.
-            Stopped: the stop signal was set.
+            Stopped: the stop signal was set, or the request was cancelled.
         """
-        request = _Request(method, target, verb, body, dict(headers or {}), read_timeout)
+        request = _Request(method, target, verb, body, dict(headers or {}), read_timeout, cancellation)
         authorization = self._authorization(request)
         answer = self._attempt(pool, request, authorization)
         if answer.status == 401 and self._reload(authorization, pool):
@@ -396,11 +421,12 @@ class Transport:
         verb: str,
         headers: Mapping[str, str] | None = None,
         read_timeout: float,
+        cancellation: Cancellation | None = None,
     ) -> Stream:
         """Open a GET whose body is read piece by piece, on a connection of its own. Raises like `send`."""
         # Without reuse, closing the stream can never cut the request of another.
         closing = {**(headers or {}), "Connection": "close"}
-        request = _Request("GET", target, verb, None, closing, read_timeout)
+        request = _Request("GET", target, verb, None, closing, read_timeout, cancellation)
         authorization = self._authorization(request)
         stream = self._open_stream(pool, request, authorization)
         if stream.status == 401 and self._reload(authorization, pool):
@@ -426,7 +452,7 @@ class Transport:
             code = str(response.status)
             return Answer(response.status, response.headers, data)
         finally:
-            self._sockets.discard(_progress.socket)
+            self._forget(request)
             self._observe(request, code, started)
 
     def _open_stream(self, pool: Pool, request: _Request, authorization: str | None) -> Stream:
@@ -435,11 +461,24 @@ class Transport:
         try:
             response = self._open(pool, request, authorization)
             code = str(response.status)
-            return Stream(response, _progress.socket, self._sockets)
+            return Stream(response, _progress.socket, _progress.watchers)
         finally:
             if code == NO_ANSWER:
-                self._sockets.discard(_progress.socket)
+                self._forget(request)
             self._observe(request, code, started)
+
+    def _forget(self, request: _Request) -> None:
+        for sockets in self._watching(request):
+            sockets.discard(_progress.socket)
+
+    def _watching(self, request: _Request) -> tuple[_OpenSockets, ...]:
+        if request.cancellation is None:
+            return (self._sockets,)
+        return (self._sockets, request.cancellation._sockets)
+
+    def _stopped(self, request: _Request) -> bool:
+        cancellation = request.cancellation
+        return self.stop.is_set() or (cancellation is not None and cancellation.cancelled)
 
     def _observe(self, request: _Request, code: str, started: float) -> None:
         self.observer.request(
@@ -460,7 +499,7 @@ class Transport:
         try:
             reloaded = self.config.credentials.reload(refused)
         except ConfigError as error:
-            logger.warning("cannot reload the credentials: %s", error)
+            logger.warning("cannot reload the credentials", err=error)
             return False
         if reloaded:
             pool.renew()
@@ -479,9 +518,9 @@ class Transport:
         )
         slices = max(1, round(request.read_timeout / _POOL_SLICE))
         _progress.connecting, _progress.sending = False, False
-        _progress.socket, _progress.sockets = None, self._sockets
+        _progress.socket, _progress.watchers = None, self._watching(request)
         while True:
-            if self.stop.is_set():
+            if self._stopped(request):
                 raise Stopped(
                     "the client is stopped", ambiguous=False, method=request.method, path=request.path
                 )
@@ -513,7 +552,7 @@ class Transport:
 
     def _failure(self, error: Exception, request: _Request) -> TransportError:
         where = {"method": request.method, "path": request.path}
-        if self.stop.is_set():
+        if self._stopped(request):
             return Stopped("the client is stopped", ambiguous=_progress.sending, **where)
         cause = _root(error)
         if not _progress.sending:
@@ -537,6 +576,7 @@ class _Request:
     body: bytes | None
     headers: dict[str, str]
     read_timeout: float
+    cancellation: Cancellation | None = None
 
     @property
     def path(self) -> str:

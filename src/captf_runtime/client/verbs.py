@@ -12,7 +12,7 @@ import msgspec
 from captf_runtime.client.errors import Gone
 from captf_runtime.client.lists import ObjectList, RawPage, decode_page, fill_kind, split_page
 from captf_runtime.client.protocols import JsonPatch, PatchType, PropagationPolicy
-from captf_runtime.client.transport import LIST_TIMEOUT, READ_TIMEOUT
+from captf_runtime.client.transport import LIST_TIMEOUT, READ_TIMEOUT, Cancellation
 from captf_runtime.objects import Kind, Object, metadata, name_of, namespace_of
 
 PAGE_SIZE = 500
@@ -96,6 +96,7 @@ class Verbs(ABC):
         timeout: float | None = None,
         attempt_timeout: float = READ_TIMEOUT,
         repeat: bool = True,
+        cancellation: Cancellation | None = None,
         decode: Callable[[bytes], T],
     ) -> T:
         """Send a request, repeated where that is safe, and return its decoded answer; raise otherwise."""
@@ -210,8 +211,14 @@ class Verbs(ABC):
         resource_version: str | None = None,
         timeout: float | None = None,
         repeat: bool = True,
+        cancellation: Cancellation | None = None,
     ) -> Iterator[RawPage]:
-        """Read a list page by page without decoding the items; with `repeat` false no request is repeated."""
+        """Read a list page by page without decoding the items.
+
+        Args:
+            repeat: False when no request should be repeated.
+            cancellation: lets another thread end the requests.
+        """
         return self._pages(
             kind,
             namespace,
@@ -222,6 +229,7 @@ class Verbs(ABC):
             resource_version=resource_version,
             timeout=timeout,
             repeat=repeat,
+            cancellation=cancellation,
             decode=split_page,
         )
 
@@ -238,6 +246,7 @@ class Verbs(ABC):
         timeout: float | None,
         decode: Callable[[bytes, bool], P],
         repeat: bool = True,
+        cancellation: Cancellation | None = None,
     ) -> Iterator[P]:
         path = collection_path(kind, namespace)
         selectors = _selectors(label_selector, field_selector)
@@ -252,6 +261,7 @@ class Verbs(ABC):
                 timeout=None if deadline is None else max(deadline - self._monotonic(), 0.0),
                 attempt_timeout=LIST_TIMEOUT,
                 repeat=repeat,
+                cancellation=cancellation,
                 decode=lambda data: decode(data, restarted),
             )
 
