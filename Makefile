@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench manifests lock image clean
+.PHONY: help setup run runner test lint bench manifests lock image clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -22,6 +22,9 @@ $(STAMP): requirements.txt pyproject.toml
 
 run: $(STAMP) ## The tour: a cluster and two machines from apply to destroy, by real Terraform (ARGS=...)
 	@$(BIN)/python -m hack.tour $(ARGS)
+
+runner: ## The runner as one executable that needs nothing of the image it runs in (dist/captf-runner)
+	@"$(PYTHON)" -m hack.runner $(ARGS)
 
 test: $(STAMP) ## All tests that this machine can run (ARGS=... goes to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
@@ -41,6 +44,7 @@ manifests: $(STAMP) ## Regenerate config/ from the code
 
 lock: ## Renew requirements.txt from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet hack/build-requirements.in -o requirements.txt
+	uv pip compile hack/runner-requirements.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o hack/runner-requirements.txt
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

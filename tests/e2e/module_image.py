@@ -174,7 +174,8 @@ class ModuleImage:
         """Starts a run in a fresh working directory, as a pod has one."""
         captf = self.directory / "captf"
         work = captf / "work"
-        work.rename(self.directory / f"work-{len(list(self.directory.iterdir()))}") if work.exists() else None
+        if work.exists():
+            work.rename(self.directory / f"work-{len(list(self.directory.iterdir()))}")
         arguments = [
             *self.runner,
             "run",

@@ -115,12 +115,15 @@ def run_child(
         How it ended. Output that the child's own children write after its end is not waited for.
     """
     started = time.monotonic()
+    # An empty pipe, since an image may have no /dev/null.
+    stdin, nothing = os.pipe2(os.O_CLOEXEC)
+    os.close(nothing)
     try:
         child = subprocess.Popen(
             list(argv),
             cwd=cwd,
             env=dict(env),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             process_group=0,
@@ -130,6 +133,8 @@ def run_child(
         return Exit(None, None, error, time.monotonic() - started)
     except ValueError as error:  # a NUL byte in an argument or in the environment
         return Exit(None, None, OSError(0, str(error)), time.monotonic() - started)
+    finally:
+        os.close(stdin)
     with child, selectors.DefaultSelector() as selector:
         assert child.stdout is not None
         assert child.stderr is not None
