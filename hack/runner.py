@@ -28,7 +28,8 @@ TOOLS = {"patchelf": "patchelf", "objcopy": "binutils", "readelf": "binutils", "
 # Parts of the standard library that hooks or guarded imports would pull in and the runner never uses.
 UNUSED = (
     "asyncio", "concurrent", "curses", "distutils", "doctest", "ftplib", "lib2to3", "multiprocessing", "pdb",
-    "pkg_resources", "pydoc", "setuptools", "sqlite3", "test", "tkinter", "unittest", "urllib.request", "xmlrpc",
+    "pkg_resources", "pydoc", "setuptools", "sqlite3", "test", "tkinter", "unittest", "urllib.request",
+    "xmlrpc",
 )  # fmt: skip
 
 
