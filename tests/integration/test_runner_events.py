@@ -175,7 +175,7 @@ def test_a_success_resets_the_count_of_failures(pod: Pod) -> None:
         )
     pod.run("refresh")
     assert fault.hits == 2
-    assert [reason for _, reason, _ in pod.told()] == ["StepStarted", "RunFinished"]
+    assert [reason for _, reason, _ in pod.told()] == ["StepSucceeded", "RunFinished"]
 
 
 @pytest.mark.parametrize(
