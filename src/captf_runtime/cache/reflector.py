@@ -281,9 +281,7 @@ class Reflector:
                 self._list()
             return self._watch()
         except Stopped:
-            if not self._stop.is_set():
-                return self._failed(self._stopped_client())
-            return 0.0
+            return self._failed(self._stopped_client())
         except (Gone, ResourceVersionTooLarge) as error:
             return self._outdated(error)
         except WatchDecodeError as error:
@@ -594,6 +592,8 @@ class Reflector:
         return self._failed(error)
 
     def _failed(self, error: ApiError) -> float:
+        if self._stop.is_set():
+            return 0.0  # `stop` cut the connection: nothing failed
         count = self._last_error.count + 1 if self._last_error is not None else 1
         self._last_error = LastError(str(error), self._clock.now(), count)
         log = _logger.warning if count == 1 else _logger.debug

@@ -153,6 +153,11 @@ def from_kubeconfig(paths: str, *, context: str | None = None, clock: Clock = SY
     except config_exception as error:
         # The official messages quote whole entries, with their tokens: nothing of them may go on.
         raise ConfigError(f"kubeconfig {paths}: {_safe_part(str(error))}") from None
+    except kube_config.yaml.YAMLError as error:
+        # The message of the parser quotes the text around the fault.
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise ConfigError(f"kubeconfig {paths} is not YAML{where}") from None
     except OSError as error:
         raise ConfigError(f"kubeconfig {paths} cannot be read: {error.strerror}") from error
     except (AttributeError, KeyError, TypeError) as error:
