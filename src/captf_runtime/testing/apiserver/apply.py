@@ -428,7 +428,7 @@ def _without_abandoned(schema: Topology, merged: Object, managers: _Managers, la
 
 
 def _remove(node: Topology, value: Any, fields: FieldSet, *, drop_emptied: bool = False) -> Any:
-    """The value without some of its parts; what this empties becomes null, or goes too with `drop_emptied`."""
+    """The value without some of its parts; what this empties becomes null, with `drop_emptied` it goes."""
     if not fields or not is_taken_apart(node, value):
         return value
     kept_map: dict[str, Any] = {}

@@ -6,6 +6,7 @@ process. So generation, finalizers, deletion and versions follow the same rules 
 
 from __future__ import annotations
 
+import copy
 import random
 import uuid
 from collections.abc import Callable
@@ -150,12 +151,12 @@ class Backend:
             metadata["name"] = names.generate(metadata["generateName"], self._random.choice)
         if resource.has_status:
             obj.pop("status", None)
+        owners = self._owners_of_new(resource, obj, context, write)
         strategy.prepare_create(obj, context)
         strategy.default(obj, context)
         _tidy(metadata)
-        if self.ownership is not None and write.manager and not write.applied:
-            obj = self.ownership.track(None, obj, resource, write.manager, "")
-            metadata = obj["metadata"]
+        if owners is not None:
+            metadata["managedFields"] = owners
         causes = self._validate_metadata(resource, metadata) + strategy.validate(obj, context)
         name = metadata.get("name") or ""
         if causes:
@@ -178,6 +179,18 @@ class Backend:
         except Exists as taken:
             raise self._exists(resource, taken.record) from taken
         return Outcome(record, created=True)
+
+    def _owners_of_new(
+        self, resource: Resource, obj: Object, context: WriteContext, write: Write
+    ) -> list[Object] | None:
+        """The managedFields of a new object: its writer owns what it sent and defaults, not what the server adds."""
+        if self.ownership is None or not write.manager or write.applied:
+            return None
+        draft = copy.deepcopy(obj)
+        resource.strategy.default(draft, context)
+        tracked = self.ownership.track(None, draft, resource, write.manager, "")
+        owners: list[Object] = tracked["metadata"].get("managedFields") or []
+        return owners
 
     def update(
         self,

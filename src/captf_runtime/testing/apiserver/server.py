@@ -18,11 +18,13 @@ from captf_runtime.testing.apiserver.backend import INTERNAL, Backend
 from captf_runtime.testing.apiserver.certificates import ServerIdentity, local_identity
 from captf_runtime.testing.apiserver.customresources import TABLE as DEFINITIONS
 from captf_runtime.testing.apiserver.customresources import is_established, resources_of
+from captf_runtime.testing.apiserver.field_management import FieldManagement
 from captf_runtime.testing.apiserver.handler import Handler
 from captf_runtime.testing.apiserver.http_server import Exchange, HttpServer
 from captf_runtime.testing.apiserver.kinds.base import Mode
 from captf_runtime.testing.apiserver.kinds.catalog import built_in, definition_resource
 from captf_runtime.testing.apiserver.object_store import BackendObjectStore
+from captf_runtime.testing.apiserver.openapi import OpenApiPaths
 from captf_runtime.testing.apiserver.request_log import RequestLog
 from captf_runtime.testing.apiserver.resources import Registry
 from captf_runtime.testing.apiserver.rest import Endpoints, ReadLimits
@@ -127,6 +129,10 @@ class ApiServer:
             stopping=self._http.stopping,
             compact=self.compact,
         )
+        self.handler.paths.append(OpenApiPaths(self.registry))
+        fields = FieldManagement(clock, mode=mode)
+        self.backend.ownership = fields
+        self.endpoints.applier = fields
         self.registry.replace(DEFINITIONS, [definition_resource(self.registry)])
         self.store.observe(self._on_change)
         self.objects = BackendObjectStore(self.backend)
