@@ -19,6 +19,7 @@ import msgspec
 from captf_runtime.clock import Clock
 from captf_runtime.objects import Object, format_time, parse_time
 from captf_runtime.testing.apiserver import names, status
+from captf_runtime.testing.apiserver.access import MASTERS, User
 from captf_runtime.testing.apiserver.kinds.base import Mode, WriteContext
 from captf_runtime.testing.apiserver.requests import DeleteOptions
 from captf_runtime.testing.apiserver.resources import Registry, Resource
@@ -44,8 +45,11 @@ class Attributes:
     new: Object | None
     old: Object | None
     dry_run: bool
-    user: str
+    user: User
     options: Object | None = None
+
+
+INTERNAL_USER = User("system:apiserver", (MASTERS,))
 
 
 class Admission(Protocol):
@@ -66,7 +70,7 @@ class OwnershipTracker(Protocol):
 class Write:
     """Who writes and how: `manager` owns the fields, an empty one leaves ownership alone."""
 
-    user: str = ""
+    user: User = INTERNAL_USER
     manager: str = ""
     dry_run: bool = False
     admission: bool = True
@@ -111,7 +115,10 @@ class Backend:
         self.registry = registry
         self.clock = clock
         self.mode: Mode = mode
+        self.gates: list[Admission] = []
+        """Asked before a write is validated."""
         self.admission: list[Admission] = []
+        """Asked after it is, with the object as it would be stored."""
         self.ownership: OwnershipTracker | None = None
         self._random = random.Random(seed)
 
@@ -157,13 +164,15 @@ class Backend:
         _tidy(metadata)
         if owners is not None:
             metadata["managedFields"] = owners
-        causes = self._validate_metadata(resource, metadata) + strategy.validate(obj, context)
         name = metadata.get("name") or ""
+        attributes = Attributes(
+            "CREATE", resource, "", namespace, name, full(resource, obj), None, write.dry_run, write.user
+        )
+        self._admit(self.gates, attributes, write)
+        causes = self._validate_metadata(resource, metadata) + strategy.validate(obj, context)
         if causes:
             raise status.invalid(resource.kind, resource.group, name, causes)
-        self._admit(Attributes(
-            "CREATE", resource, "", namespace, name, full(resource, obj), None, write.dry_run, write.user
-        ), write)  # fmt: skip
+        self._admit(self.admission, attributes, write)
         if version not in ("", "0"):
             raise status.plain_internal("resourceVersion should not be set on objects to be created")
         stored = strategy.store(obj)
@@ -225,12 +234,19 @@ class Backend:
         raise status.conflict(resource.plural, resource.group, name)
 
     def update_unchecked(
-        self, resource: Resource, namespace: str, name: str, change: Callable[[Object], Object]
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Callable[[Object], Object],
+        *,
+        dry_run: bool = False,
     ) -> Outcome:
         """Replace the stored form of an object by `change(current)` as it is, for controllers of the server.
 
         Nothing is validated, but a deletion whose last finalizer goes is finished. Raises 404.
         """
+        write = Write(dry_run=dry_run, admission=False)
         for _ in range(_ATTEMPTS):
             record = self.store.get(resource.storage, namespace if resource.namespaced else "", name)
             if record is None:
@@ -239,7 +255,7 @@ class Backend:
             obj = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
             _tidy(obj["metadata"])
             try:
-                return self._commit_stored(resource, record, obj, INTERNAL)
+                return self._commit_stored(resource, record, obj, write)
             except Stale:
                 continue
             except Missing as gone:
@@ -260,11 +276,20 @@ class Backend:
             record = self.store.get(resource.storage, namespace if resource.namespaced else "", name)
             if record is None:
                 raise status.not_found(resource.plural, resource.group, name)
+            attributes = Attributes(
+                "DELETE",
+                resource,
+                "",
+                namespace,
+                name,
+                None,
+                full(resource, resource.strategy.view(record.copy())),
+                write.dry_run,
+                write.user,
+            )
+            self._admit(self.gates, attributes, write)
             self._check_preconditions(resource, record, options)
-            self._admit(Attributes(
-                "DELETE", resource, "", namespace, name, None,
-                full(resource, resource.strategy.view(record.copy())), write.dry_run, write.user,
-            ), write)  # fmt: skip
+            self._admit(self.admission, attributes, write)
             try:
                 return self._delete_once(resource, record, options, write)
             except Missing as gone:
@@ -276,11 +301,11 @@ class Backend:
     # Parts of a write
 
     def _context(self, write: Write) -> WriteContext:
-        return WriteContext(self.mode, self.clock.now(), write.user)
+        return WriteContext(self.mode, self.clock.now(), write.user.name)
 
-    def _admit(self, attributes: Attributes, write: Write) -> None:
+    def _admit(self, steps: list[Admission], attributes: Attributes, write: Write) -> None:
         if write.admission:
-            for step in self.admission:
+            for step in steps:
                 step.admit(attributes)
 
     def _exists(self, resource: Resource, record: Record) -> ApiStatus:
@@ -367,19 +392,28 @@ class Backend:
             metadata = obj["metadata"]
         if strategy.counts_generation and _outside(obj, resource) != _outside(old, resource):
             metadata["generation"] = (before.get("generation") or 0) + 1
+        name = before.get("name") or ""
+        attributes = Attributes(
+            "UPDATE",
+            resource,
+            subresource,
+            before.get("namespace") or "",
+            name,
+            full(resource, obj),
+            full(resource, old),
+            write.dry_run,
+            write.user,
+        )
+        self._admit(self.gates, attributes, write)
         causes = self._validate_metadata(resource, metadata)
         causes += names.validate_metadata_update(metadata, before)
         if subresource == "status":
             causes += strategy.validate_status(obj, old, context)
         else:
             causes += strategy.validate(obj, context) + strategy.validate_update(obj, old, context)
-        name = before.get("name") or ""
         if causes:
             raise status.invalid(resource.kind, resource.group, name, causes)
-        self._admit(Attributes(
-            "UPDATE", resource, subresource, before.get("namespace") or "", name,
-            full(resource, obj), full(resource, old), write.dry_run, write.user,
-        ), write)  # fmt: skip
+        self._admit(self.admission, attributes, write)
         return obj
 
     def _commit_update(self, resource: Resource, record: Record, obj: Object, write: Write) -> Outcome:

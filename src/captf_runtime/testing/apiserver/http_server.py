@@ -150,6 +150,10 @@ class Stream:
                 self.closed = True
         return not self.closed and not self._connection.server.stopping.is_set()
 
+    def alive(self) -> bool:
+        """Whether the client still listens and the server still serves."""
+        return self.wait(0.0)
+
     def abort(self) -> None:
         """Cut the connection without ending the response; may be called from any thread."""
         self.closed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -43,6 +44,8 @@ class RequestInfo:
     namespace: str = ""
     name: str = ""
     parts: tuple[str, ...] = ()
+    selected_name: str = ""
+    """The name that a field selector of a list or watch fixes: roles with resource names look at it."""
 
 
 def describe(request: HttpRequest) -> RequestInfo:
@@ -75,8 +78,12 @@ def describe(request: HttpRequest) -> RequestInfo:
             verb = "deletecollection"
     elif watching:
         verb = "watch"
+    selected = ""
+    if not name and request.parameter("fieldSelector"):
+        found = re.search(r"(?:^|,)metadata\.name==?([^,=!]+)", request.parameter("fieldSelector"))
+        selected = found[1] if found else ""
     return RequestInfo(
-        verb, request.path, True, group, version, resource, subresource, namespace, name, tuple(rest)
+        verb, request.path, True, group, version, resource, subresource, namespace, name, tuple(rest), selected
     )
 
 

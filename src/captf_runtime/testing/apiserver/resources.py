@@ -140,6 +140,10 @@ class Registry:
         found = [r for r in self._resources.values() if (r.group, r.version) == (group, version)]
         return sorted(found, key=lambda resource: resource.plural)
 
+    def virtual(self) -> list[Resource]:
+        """The resources that are answered and never stored."""
+        return [resource for resource in self._resources.values() if resource.virtual]
+
     def stored(self) -> list[Resource]:
         """One resource for each table, in its preferred version."""
         found: dict[str, Resource] = {}

@@ -14,6 +14,7 @@ from captf_runtime.testing.apiserver import pagination, patches, requests, statu
 from captf_runtime.testing.apiserver.access import User
 from captf_runtime.testing.apiserver.backend import Backend, Outcome, Write
 from captf_runtime.testing.apiserver.http_server import Exchange, Response, Stream
+from captf_runtime.testing.apiserver.kinds.base import Strategy
 from captf_runtime.testing.apiserver.requests import TRUE, RequestInfo
 from captf_runtime.testing.apiserver.resources import Resource
 from captf_runtime.testing.apiserver.selectors import parse_fields, parse_labels
@@ -270,7 +271,7 @@ class Endpoints:
 
     def _write(self, call: Call, options: requests.WriteOptions, *, applied: bool = False) -> Write:
         return Write(
-            user=call.user.name,
+            user=call.user,
             manager=options.field_manager or call.manager,
             dry_run=options.dry_run,
             applied=applied,
@@ -438,7 +439,7 @@ class Endpoints:
         """DELETE of one object."""
         media = self._media(call)
         options = requests.delete_options(call.exchange.request, self._delete_body(call))
-        write = Write(user=call.user.name, dry_run=options.dry_run)
+        write = Write(user=call.user, dry_run=options.dry_run)
         outcome = self.backend.delete(resource, call.info.namespace, call.info.name, options, write)
         if not outcome.deleted or resource.returns_deleted:
             self._respond_with(call, resource, media, outcome)
@@ -460,7 +461,7 @@ class Endpoints:
         selection = self.selection(call, resource)
         store = self.backend.store
         listed = [r for r in store.list(resource.storage, selection.namespace) if selection.holds(r)]
-        write = Write(user=call.user.name, dry_run=options.dry_run)
+        write = Write(user=call.user, dry_run=options.dry_run)
         for record in listed:
             try:
                 self.backend.delete(resource, record.namespace, record.name, options, write)
@@ -482,6 +483,15 @@ class Endpoints:
         if kind != "DeleteOptions":
             raise status.bad_request("decoded object cannot be converted to DeleteOptions")
         return options
+
+    def read_body(self, call: Call, kind: str, group: str, version: str) -> Object:
+        """A body of another kind than the resource's own, as subresources take."""
+        resource = Resource(group, version, "", kind, Strategy())
+        return self._body(call, resource)
+
+    def respond_with(self, call: Call, resource: Resource, outcome: Outcome) -> None:
+        """Answer with the object of an outcome."""
+        self._respond_with(call, resource, self._media(call), outcome)
 
     def _body(self, call: Call, resource: Resource) -> Object:
         request = call.exchange.request

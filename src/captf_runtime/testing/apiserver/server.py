@@ -12,8 +12,10 @@ from typing import Protocol, Self
 
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.objects import Object
+from captf_runtime.testing.apiserver import bootstrap_policy
 from captf_runtime.testing.apiserver import kubeconfig as kubeconfigs
 from captf_runtime.testing.apiserver.access import MASTERS, Authenticator
+from captf_runtime.testing.apiserver.admission import NamespaceGate, RoleGate, ValidatingWebhooks
 from captf_runtime.testing.apiserver.backend import INTERNAL, Backend
 from captf_runtime.testing.apiserver.certificates import ServerIdentity, local_identity
 from captf_runtime.testing.apiserver.customresources import TABLE as DEFINITIONS
@@ -25,9 +27,13 @@ from captf_runtime.testing.apiserver.kinds.base import Mode
 from captf_runtime.testing.apiserver.kinds.catalog import built_in, definition_resource
 from captf_runtime.testing.apiserver.object_store import BackendObjectStore
 from captf_runtime.testing.apiserver.openapi import OpenApiPaths
+from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
+from captf_runtime.testing.apiserver.rbac import EscalationGate, Rbac
 from captf_runtime.testing.apiserver.request_log import RequestLog
-from captf_runtime.testing.apiserver.resources import Registry
-from captf_runtime.testing.apiserver.rest import Endpoints, ReadLimits
+from captf_runtime.testing.apiserver.resources import Registry, Resource
+from captf_runtime.testing.apiserver.reviews import Reviews
+from captf_runtime.testing.apiserver.subresources import Finalize, LogProvider, Logs, Tokens
+from captf_runtime.testing.apiserver.rest import Call, Endpoints, ReadLimits
 from captf_runtime.testing.apiserver.storage import Change, Record, Snapshot, Store
 from captf_runtime.testing.controllers.garbage import GarbageCollector
 from captf_runtime.testing.controllers.namespaces import NamespaceLifecycle
@@ -74,6 +80,7 @@ class ApiServer:
         watch_buffer: changes that may wait for one slow watcher before it is cut.
         aggregated_discovery: serve the aggregated form to clients that ask for it (modern mode).
         seed: for uids, generated names and fault injection.
+        webhook_services: (namespace, name) of Services that webhooks name, and the host:port behind each.
     """
 
     def __init__(
@@ -111,9 +118,7 @@ class ApiServer:
         self._background = controllers
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._started = False
-        self._rbac = rbac
         self._crds = list(crds)
-        self._webhook_services = dict(webhook_services or {})
         self._http = HttpServer(
             self._handle, host=host, port=port, tls=self._identity.context if self._identity else None
         )
@@ -133,6 +138,15 @@ class ApiServer:
         fields = FieldManagement(clock, mode=mode)
         self.backend.ownership = fields
         self.endpoints.applier = fields
+        self.rbac = Rbac(self.store) if rbac else None
+        self.webhooks = ValidatingWebhooks(self.store, webhook_services or {})
+        self.backend.gates.append(NamespaceGate(self.store))
+        if self.rbac is not None:
+            self.backend.gates.append(RoleGate(EscalationGate(self.rbac)))
+            self.handler.authorizer = self.rbac
+        self.backend.admission.append(self.webhooks)
+        self._logs = Logs(self.backend)
+        self._serve_subresources()
         self.registry.replace(DEFINITIONS, [definition_resource(self.registry)])
         self.store.observe(self._on_change)
         self.objects = BackendObjectStore(self.backend)
@@ -225,6 +239,10 @@ class ApiServer:
         kubeconfigs.write(target, config)
         return target
 
+    def register_log_provider(self, provider: LogProvider) -> None:
+        """Let `provider(namespace, pod, options)` answer reads of pods' logs; the first that has one wins."""
+        self._logs.providers.append(provider)
+
     # What a test may do
 
     def apply_definition(self, definition: Object) -> None:
@@ -274,11 +292,33 @@ class ApiServer:
     def _handle(self, exchange: Exchange) -> None:
         self.handler(exchange)
 
+    def _serve_subresources(self) -> None:
+        special = self.handler.special
+        special["serviceaccounts", "token"] = Tokens(self.backend, self.endpoints, self.authenticator)
+        special["namespaces", "finalize"] = Finalize(self.backend, self.endpoints)
+        special["pods", "log"] = self._logs
+
+        def read(call: Call, resource: Resource) -> Object:
+            return self.endpoints.read_body(call, resource.kind, resource.group, resource.version)
+
+        reviews = Reviews(self.authenticator, self.rbac, read)
+        for resource in self.registry.virtual():
+            special[resource.storage, ""] = reviews
+
     def _bootstrap(self) -> None:
         namespaces = self.registry.find("", "v1", "namespaces")
         assert namespaces is not None
         for name in FIRST_NAMESPACES:
             self.backend.create(namespaces, "", {"metadata": {"name": name}}, INTERNAL)
+        if self.rbac is not None:
+            for plural, objects in (
+                ("clusterroles", bootstrap_policy.cluster_roles()),
+                ("clusterrolebindings", bootstrap_policy.cluster_role_bindings()),
+            ):
+                resource = self.registry.find(RBAC_GROUP, "v1", plural)
+                assert resource is not None
+                for obj in objects:
+                    self.backend.create(resource, "", obj, INTERNAL)
         for definition in self._crds:
             self.apply_definition(definition)
         self.store.compact()

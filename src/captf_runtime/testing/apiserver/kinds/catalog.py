@@ -19,6 +19,13 @@ EXTENSIONS_GROUP = "apiextensions.k8s.io"
 ADMISSION_GROUP = "admissionregistration.k8s.io"
 
 
+class NodeStrategy(Strategy):
+    """Nodes: kubelets register themselves and report their status."""
+
+    def unknown_field(self, field: str) -> str:
+        return f"field label not supported: {field}"
+
+
 class GenerationalStrategy(Strategy):
     """A kind without rules of its own whose generation counts the changes of its content."""
 
@@ -34,6 +41,9 @@ def built_in() -> list[Resource]:
         Resource(
             "", "v1", "namespaces", "Namespace", NamespaceStrategy(), namespaced=False, short_names=("ns",),
             verbs=no_collection, subresources=(Subresource("finalize", ("update",)), STATUS),
+        ),
+        Resource(
+            "", "v1", "nodes", "Node", NodeStrategy(), namespaced=False, short_names=("no",), subresources=(STATUS,)
         ),
         Resource("", "v1", "secrets", "Secret", SecretStrategy()),
         Resource("", "v1", "configmaps", "ConfigMap", ConfigMapStrategy(), short_names=("cm",)),
