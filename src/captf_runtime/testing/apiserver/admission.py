@@ -105,9 +105,7 @@ class ValidatingWebhooks:
     def _call(self, webhook: Object, attributes: Attributes) -> None:
         name = str(webhook.get("name"))
         if attributes.dry_run and webhook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-            raise status.bad_request(
-                f"admission webhook {status.quote(name)} does not support dry run"
-            )
+            raise status.bad_request(f"admission webhook {status.quote(name)} does not support dry run")
         review = _review(attributes)
         try:
             answer = self._post(webhook, review)
@@ -152,7 +150,11 @@ class ValidatingWebhooks:
             if bundle:
                 context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
             connection = _NamedConnection(
-                str(parts.hostname), parts.port or 443, timeout=timeout, context=context, server_name=server_name
+                str(parts.hostname),
+                parts.port or 443,
+                timeout=timeout,
+                context=context,
+                server_name=server_name,
             )
         else:
             connection = http.client.HTTPConnection(str(parts.hostname), parts.port or 80, timeout=timeout)
@@ -243,4 +245,3 @@ def _review(attributes: Attributes) -> Object:
     if attributes.namespace:
         request["namespace"] = attributes.namespace
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-

@@ -19,7 +19,11 @@ def _urls(*urls: str) -> Object:
 
 
 _VIEWED = [
-    _rule([""], ["configmaps", "events", "namespaces", "pods", "pods/log", "pods/status", "serviceaccounts"], _READ),
+    _rule(
+        [""],
+        ["configmaps", "events", "namespaces", "pods", "pods/log", "pods/status", "serviceaccounts"],
+        _READ,
+    ),
     _rule(["apps"], ["deployments", "deployments/status"], _READ),
     _rule(["batch"], ["jobs", "jobs/status"], _READ),
 ]
@@ -63,7 +67,9 @@ def cluster_roles() -> list[Object]:
             _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
         ],
     }  # fmt: skip
-    return [{"metadata": {"name": name, "labels": dict(_LABELS)}, "rules": rules} for name, rules in roles.items()]
+    return [
+        {"metadata": {"name": name, "labels": dict(_LABELS)}, "rules": rules} for name, rules in roles.items()
+    ]
 
 
 def cluster_role_bindings() -> list[Object]:

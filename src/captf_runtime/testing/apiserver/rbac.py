@@ -40,7 +40,11 @@ class Rule:
             return tuple(str(value) for value in rule.get(field) or ())
 
         return cls(
-            texts("verbs"), texts("apiGroups"), texts("resources"), texts("resourceNames"), texts("nonResourceURLs")
+            texts("verbs"),
+            texts("apiGroups"),
+            texts("resources"),
+            texts("resourceNames"),
+            texts("nonResourceURLs"),
         )
 
     def allows(self, question: Question) -> bool:
@@ -243,7 +247,11 @@ def denied(user: User, question: Question) -> status.ApiStatus:
     if not question.is_resource:
         message = f"User {status.quote(user.name)} cannot {question.verb} path {status.quote(question.path)}"
         return status.ApiStatus(403, f"forbidden: {message}", "Forbidden", {})
-    place = f"in the namespace {status.quote(question.namespace)}" if question.namespace else "at the cluster scope"
+    place = (
+        f"in the namespace {status.quote(question.namespace)}"
+        if question.namespace
+        else "at the cluster scope"
+    )
     message = (
         f"User {status.quote(user.name)} cannot {question.verb} resource {status.quote(question.combined)} "
         f"in API group {status.quote(question.group)} {place}"
@@ -318,7 +326,10 @@ class EscalationGate:
             rules = [Rule.of(rule) for rule in new.get("rules") or []]
         else:
             reference = new.get("roleRef") or {}
-            if old is not None and (old.get("subjects"), old.get("roleRef")) == (new.get("subjects"), reference):
+            if old is not None and (old.get("subjects"), old.get("roleRef")) == (
+                new.get("subjects"),
+                reference,
+            ):
                 return
             plural = "roles" if reference.get("kind") == "Role" else "clusterroles"
             role = str(reference.get("name") or "")
@@ -340,4 +351,3 @@ class EscalationGate:
                 "currently held:\n" + "\n".join(sorted(rule.compact() for rule in lacking))
             )
             raise status.forbidden(resource, GROUP, name, message)
-

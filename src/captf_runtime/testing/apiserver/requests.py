@@ -83,7 +83,17 @@ def describe(request: HttpRequest) -> RequestInfo:
         found = re.search(r"(?:^|,)metadata\.name==?([^,=!]+)", request.parameter("fieldSelector"))
         selected = found[1] if found else ""
     return RequestInfo(
-        verb, request.path, True, group, version, resource, subresource, namespace, name, tuple(rest), selected
+        verb,
+        request.path,
+        True,
+        group,
+        version,
+        resource,
+        subresource,
+        namespace,
+        name,
+        tuple(rest),
+        selected,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from captf_runtime.objects import Object
-from captf_runtime.testing.apiserver import pagination, patches, requests, status
+from captf_runtime.testing.apiserver import pagination, patches, protobuf, requests, status
 from captf_runtime.testing.apiserver.access import User
 from captf_runtime.testing.apiserver.backend import Backend, Outcome, Write
 from captf_runtime.testing.apiserver.http_server import Exchange, Response, Stream
@@ -478,7 +478,9 @@ class Endpoints:
         body = call.exchange.request.body
         if not body:
             return None
-        options = _decode_yaml(body)
+        content_type = call.exchange.request.headers.get("content-type", "")
+        binary = content_type.startswith(protobuf.CONTENT_TYPE)
+        options = _decode_protobuf(body) if binary else _decode_yaml(body)
         kind = options.get("kind") or "DeleteOptions"
         if kind != "DeleteOptions":
             raise status.bad_request("decoded object cannot be converted to DeleteOptions")
@@ -498,6 +500,8 @@ class Endpoints:
         content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip()
         if content_type == "application/yaml":
             obj = _decode_yaml(request.body)
+        elif content_type == protobuf.CONTENT_TYPE and not resource.custom:
+            obj = _decode_protobuf(request.body)
         elif content_type in ("application/json", "*/*", ""):
             obj = _decode_object(request.body, resource)
         else:
@@ -618,6 +622,14 @@ def _json_problem(body: bytes) -> str:
     if text[0] not in '{["tfn-0123456789':
         return f"invalid character '{text[0]}' looking for beginning of value"
     return "unexpected end of JSON input"
+
+
+def _decode_protobuf(body: bytes) -> Object:
+    try:
+        return protobuf.decode(body)
+    except ValueError as problem:
+        message = f"the body of the request cannot be read as protobuf: {problem}"
+        raise status.unsupported_media_type(message) from problem
 
 
 def _decode_yaml(body: bytes) -> Object:

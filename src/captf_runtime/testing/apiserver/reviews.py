@@ -34,6 +34,8 @@ class Reviews:
         match resource.kind:
             case "TokenReview":
                 state = self._token(spec)
+            case "SelfSubjectReview":
+                state = {"userInfo": call.user.to_object()}
             case "SelfSubjectRulesReview":
                 state = self._rules(call.user, str(spec.get("namespace") or ""))
             case "SelfSubjectAccessReview":
@@ -41,13 +43,14 @@ class Reviews:
             case _:
                 state = self._access_of_other(call, resource, spec)
         metadata = {"creationTimestamp": None, **(body.get("metadata") or {})}
-        answer = {
+        answer: Object = {
             "kind": resource.kind,
             "apiVersion": resource.api_version,
             "metadata": metadata,
-            "spec": spec,
-            "status": state,
         }
+        if resource.kind != "SelfSubjectReview":
+            answer["spec"] = spec
+        answer["status"] = state
         call.exchange.respond(Response(201, msgspec.json.encode(answer)))
 
     def _token(self, spec: Object) -> Object:
@@ -69,9 +72,13 @@ class Reviews:
             raise self._invalid("spec.user", "", "at least one of user or group must be specified")
         if resource.namespaced and attributes.get("namespace") != call.info.namespace:
             detail = "must match metadata.namespace"
-            raise self._invalid("spec.resourceAttributes.namespace", attributes.get("namespace") or "", detail)
+            raise self._invalid(
+                "spec.resourceAttributes.namespace", attributes.get("namespace") or "", detail
+            )
         user = User(
-            str(spec.get("user") or ""), tuple(str(g) for g in spec.get("groups") or ()), str(spec.get("uid") or "")
+            str(spec.get("user") or ""),
+            tuple(str(g) for g in spec.get("groups") or ()),
+            str(spec.get("uid") or ""),
         )
         return self._access(resource, user, spec)
 
@@ -92,7 +99,13 @@ class Reviews:
                 return str(attributes.get(field) or "")
 
             question = Question(
-                text("verb"), True, text("group"), text("resource"), text("subresource"), text("name"), text("namespace")
+                text("verb"),
+                True,
+                text("group"),
+                text("resource"),
+                text("subresource"),
+                text("name"),
+                text("namespace"),
             )
         if self._rbac is None:
             return {"allowed": True}
@@ -111,5 +124,3 @@ class Reviews:
             "nonResourceRules": [rule.to_object() for rule in rules if rule.urls],
             "incomplete": False,
         }
-
-

@@ -25,16 +25,16 @@ from captf_runtime.testing.apiserver.handler import Handler
 from captf_runtime.testing.apiserver.http_server import Exchange, HttpServer
 from captf_runtime.testing.apiserver.kinds.base import Mode
 from captf_runtime.testing.apiserver.kinds.catalog import built_in, definition_resource
+from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
 from captf_runtime.testing.apiserver.object_store import BackendObjectStore
 from captf_runtime.testing.apiserver.openapi import OpenApiPaths
-from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
 from captf_runtime.testing.apiserver.rbac import EscalationGate, Rbac
 from captf_runtime.testing.apiserver.request_log import RequestLog
 from captf_runtime.testing.apiserver.resources import Registry, Resource
-from captf_runtime.testing.apiserver.reviews import Reviews
-from captf_runtime.testing.apiserver.subresources import Finalize, LogProvider, Logs, Tokens
 from captf_runtime.testing.apiserver.rest import Call, Endpoints, ReadLimits
+from captf_runtime.testing.apiserver.reviews import Reviews
 from captf_runtime.testing.apiserver.storage import Change, Record, Snapshot, Store
+from captf_runtime.testing.apiserver.subresources import Finalize, LogProvider, Logs, Tokens
 from captf_runtime.testing.controllers.garbage import GarbageCollector
 from captf_runtime.testing.controllers.namespaces import NamespaceLifecycle
 from captf_runtime.testing.faults import Faults
@@ -261,7 +261,9 @@ class ApiServer:
         """Let the controllers do all that is due, in this thread; true when anything was done."""
         worked = False
         for _ in range(rounds):
-            if not any([controller.step() for controller in self._controllers]):
+            # Every controller has its turn, also when an earlier one was busy.
+            turns = [controller.step() for controller in self._controllers]
+            if not any(turns):
                 break
             worked = True
         return worked

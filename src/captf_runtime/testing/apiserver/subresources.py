@@ -62,12 +62,21 @@ class Tokens:
         audiences = [str(audience) for audience in spec.get("audiences") or []] or [DEFAULT_AUDIENCE]
         bound = self._bound(namespace, spec.get("boundObjectRef"))
         token, expires = self._authenticator.issue(
-            namespace, name, record.object["metadata"]["uid"], seconds=seconds, audiences=audiences, bound=bound
+            namespace,
+            name,
+            record.object["metadata"]["uid"],
+            seconds=seconds,
+            audiences=audiences,
+            bound=bound,
         )
         answer = {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {"name": name, "namespace": namespace, "creationTimestamp": format_time(self._backend.clock.now())},
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "creationTimestamp": format_time(self._backend.clock.now()),
+            },
             "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound},
             "status": {
                 "token": token,
@@ -170,7 +179,9 @@ class Logs:
             return wanted
         if len(containers) == 1:
             return containers[0]
-        message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]"
+        message = (
+            f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]"
+        )
         if init:
             message += f" or one of the init containers: [{' '.join(init)}]"
         raise status.bad_request(message)
@@ -204,4 +215,6 @@ def _optional_number(text: str) -> int | None:
     try:
         return int(text)
     except ValueError as problem:
-        raise status.bad_request(f"strconv.ParseInt: parsing {status.quote(text)}: invalid syntax") from problem
+        raise status.bad_request(
+            f"strconv.ParseInt: parsing {status.quote(text)}: invalid syntax"
+        ) from problem

@@ -80,6 +80,10 @@ def built_in() -> list[Resource]:
             AUTHENTICATION_GROUP, "v1", "tokenreviews", "TokenReview", Strategy(), namespaced=False, verbs=create,
             virtual=True,
         ),
+        Resource(
+            AUTHENTICATION_GROUP, "v1", "selfsubjectreviews", "SelfSubjectReview", Strategy(), namespaced=False,
+            verbs=create, virtual=True,
+        ),
         *(
             Resource(
                 AUTHORIZATION_GROUP, "v1", f"{kind.lower()}s", kind, Strategy(), namespaced=kind.startswith("Local"),
