@@ -113,10 +113,9 @@ class Logger(structlog.BoundLoggerBase):
             self._proxy_to_logger("error", message, **pairs)
 
     def exception(self, message: str, **pairs: Any) -> None:
-        """Log at error, with the exception that is being handled and its stack."""
-        current = sys.exc_info()[1]
-        if current is not None:
-            pairs.setdefault("err", current)
+        """Log at error, with the stack of `err`, by default the exception that is being handled."""
+        current = pairs.setdefault("err", sys.exc_info()[1])
+        if isinstance(current, BaseException):
             pairs.setdefault("stack", "".join(traceback.format_exception(current)).rstrip())
         self.error(message, **pairs)
 

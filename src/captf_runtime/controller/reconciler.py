@@ -1,0 +1,77 @@
+"""What a reconciler takes and gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from .context import Context
+
+__all__ = ["ReconcileError", "Reconciler", "Request", "Result", "TerminalError"]
+
+
+class Request(NamedTuple):
+    """The object to reconcile, by name alone: what happened to it is for the reconciler to find out."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a reconcile that did not fail wants to go on. Nothing set: wait for the next event.
+
+    Args:
+        requeue_after: seconds after which the object is to be reconciled again; 0 for none.
+        requeue: reconcile again, at a pace that slows down with each time in a row.
+        priority: priority of that next run; None: that of this one.
+
+    Raises:
+        ValueError: a delay that is negative or not a number.
+    """
+
+    requeue_after: float = 0.0
+    requeue: bool = False
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.requeue_after) or self.requeue_after < 0:
+            raise ValueError(f"requeue_after: must be 0 or more seconds, got {self.requeue_after}")
+
+
+class Reconciler(Protocol):
+    """Brings one object closer to what its spec asks for."""
+
+    def reconcile(self, ctx: Context, request: Request) -> Result | None:
+        """Look at the object as it is now and do what is missing.
+
+        May be called again at any time, for an object that is gone too, and never twice at once for one
+        request. An exception means: try again later, more slowly each time.
+        """
+        ...
+
+
+class ReconcileError(Exception):
+    """A failure that the reconciler knows: retried with growing delays, logged without a stack."""
+
+
+class TerminalError(Exception):
+    """A failure that no retry can mend: reported, and not tried again until something changes."""
+
+
+class FunctionReconciler:
+    """A reconciler made of a function."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[Context, Request], Result | None]) -> None:
+        self._function = function
+
+    def reconcile(self, ctx: Context, request: Request) -> Result | None:
+        """Call the function."""
+        return self._function(ctx, request)
