@@ -10,14 +10,16 @@ from typing import Protocol
 import msgspec
 
 from captf_runtime.objects import Object
-from captf_runtime.testing.apiserver import pagination, patches, protobuf, requests, status
+from captf_runtime.testing.apiserver import pagination, patches, protobuf, requests, status, strategic, typed
 from captf_runtime.testing.apiserver.access import User
 from captf_runtime.testing.apiserver.backend import Backend, Outcome, Write
+from captf_runtime.testing.apiserver.customresources import CustomResourceStrategy
 from captf_runtime.testing.apiserver.http_server import Exchange, Response, Stream
 from captf_runtime.testing.apiserver.kinds.base import Strategy
 from captf_runtime.testing.apiserver.requests import TRUE, RequestInfo
 from captf_runtime.testing.apiserver.resources import Resource
 from captf_runtime.testing.apiserver.selectors import parse_fields, parse_labels
+from captf_runtime.testing.apiserver.shapes import kind_schema
 from captf_runtime.testing.apiserver.storage import Record
 from captf_runtime.testing.apiserver.views import MediaType, View, negotiate, to_yaml
 from captf_runtime.testing.apiserver.watch import Selection, WatchOptions, error_line, serve
@@ -62,12 +64,6 @@ class Applier(Protocol):
     ) -> Object: ...
 
 
-class StrategicMerger(Protocol):
-    """Strategic merge patch of a built-in kind."""
-
-    def __call__(self, resource: Resource, current: Object, patch: Object) -> Object: ...
-
-
 @dataclass(slots=True)
 class ReadLimits:
     """How watches behave; times in seconds."""
@@ -84,7 +80,6 @@ class Endpoints:
         self.backend = backend
         self.limits = limits
         self.applier: Applier | None = None
-        self.strategic: StrategicMerger | None = None
 
     # Dispatch
 
@@ -384,10 +379,8 @@ class Endpoints:
         patch = _decode_patch(call.exchange.request.body)
         if not isinstance(patch, dict):
             raise _patch_not_object(patch)
-        merger = self.strategic
-        if merger is None:
-            return self._merge_patch(call, resource)
-        return lambda current: merger(resource, current, patch)
+        schema = kind_schema(resource.api_version, resource.kind) or {}
+        return lambda current: strategic.merge(schema, current, patch)
 
     def _apply(self, call: Call, resource: Resource, media: MediaType) -> None:
         applier = self.applier
@@ -579,7 +572,30 @@ class Endpoints:
     def _validate_fields(
         self, call: Call, resource: Resource, obj: Object, options: requests.WriteOptions
     ) -> None:
-        """The place of strict field validation; kinds without a schema take every field."""
+        """Drop unknown fields, and refuse or report them as the request's fieldValidation says."""
+        kind, version = resource.kind, resource.version
+        if resource.custom:
+            schema = (
+                resource.strategy.schema if isinstance(resource.strategy, CustomResourceStrategy) else None
+            )
+            unknown = schema.prune(obj) if schema is not None else []
+        else:
+            types = kind_schema(resource.api_version, resource.kind)
+            unknown = typed.check(types, obj, kind, version) if types is not None else []
+        if options.field_validation == "Ignore":
+            return
+        problems = [f'unknown field "{path}"' for path in unknown]
+        if call.exchange.request.method != "PATCH":
+            duplicates = typed.duplicate_fields(call.exchange.request.body)
+            problems += [f'duplicate field "{path}"' for path in duplicates]
+        if not problems:
+            return
+        if options.field_validation == "Strict":
+            detail = ", ".join(problems)
+            raise status.bad_request(
+                f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {detail}'
+            )
+        call.warnings += [problem for problem in problems if problem not in call.warnings]
 
 
 def _number(text: str) -> int:
