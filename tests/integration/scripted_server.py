@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import ssl
 import threading
@@ -73,8 +74,12 @@ class Reply:
         self.write(b"0\r\n\r\n")
 
     def hang(self) -> None:
-        """Keep the connection open and silent until the server stops."""
-        self.stopped.wait()
+        """Keep the connection open and silent until the client closes it or the server stops."""
+        while not self.stopped.is_set():
+            readable, _, _ = select.select([self._connection], [], [], 0.05)
+            if readable and socket.socket.recv(self._connection, 1, socket.MSG_PEEK) == b"":
+                break
+        self.open = False
 
     def cut(self) -> None:
         """Close the connection without another word."""

@@ -516,7 +516,7 @@ class Transport:
         timeout = urllib3.Timeout(
             connect=min(CONNECT_TIMEOUT, request.read_timeout), read=request.read_timeout
         )
-        slices = max(1, round(request.read_timeout / _POOL_SLICE))
+        left = request.read_timeout
         _progress.connecting, _progress.sending = False, False
         _progress.socket, _progress.watchers = None, self._watching(request)
         while True:
@@ -534,13 +534,13 @@ class Transport:
                     redirect=False,
                     assert_same_host=False,
                     timeout=timeout,
-                    pool_timeout=_POOL_SLICE,
+                    pool_timeout=min(_POOL_SLICE, left),
                     preload_content=False,
                     decode_content=False,
                 )
             except EmptyPoolError as error:
-                slices -= 1
-                if slices <= 0:
+                left -= _POOL_SLICE
+                if left <= 0:
                     raise RequestTimeout(
                         f"no free connection within {request.read_timeout:.0f} s",
                         ambiguous=False,

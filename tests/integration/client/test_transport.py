@@ -1,0 +1,432 @@
+"""Connections, timeouts, credentials and repetitions, against servers that misbehave."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.integration.scripted_server import Received, Reply, Script, ScriptedServer, status
+
+from captf_runtime.client import (
+    ApiError,
+    Client,
+    ClientConfig,
+    ConnectionFailed,
+    InternalError,
+    RequestMetrics,
+    RequestTimeout,
+    ServiceUnavailable,
+    Stopped,
+    TokenFile,
+    TransportError,
+    Unauthorized,
+)
+from captf_runtime.client import transport as transport_module
+from captf_runtime.metrics import Metrics
+from captf_runtime.objects import CONFIG_MAP, SECRET, Object
+from captf_runtime.testing.clock import VirtualClock
+
+MAP: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "t"}}
+
+
+class PromptClock(VirtualClock):
+    """A clock on which every pause is over at once; notes how long they would have been."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float, stop: threading.Event | None = None) -> bool:
+        self.pauses.append(seconds)
+        self.advance(seconds)
+        return stop is not None and stop.is_set()
+
+
+def sequence(*answers: tuple[int, object] | Script) -> Script:
+    """Give the answers in turn, the last one for ever."""
+    left = list(answers)
+    lock = threading.Lock()
+
+    def script(request: Received, reply: Reply) -> None:
+        with lock:
+            answer = left.pop(0) if len(left) > 1 else left[0]
+        if callable(answer):
+            answer(request, reply)
+        else:
+            reply.send(*answer)
+
+    return script
+
+
+def cut(_: Received, reply: Reply) -> None:
+    reply.cut()
+
+
+def retry_after(code: int, seconds: int) -> Script:
+    return lambda request, reply: reply.send(code, status(code), {"Retry-After": str(seconds)})
+
+
+@pytest.mark.requirement("CL15")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        cut,
+        (429, status(429, "TooManyRequests")),
+        (500, status(500, "InternalError")),
+        (502, b"bad gateway"),
+        (503, status(503)),
+        (504, status(504, "Timeout")),
+        (200, b'{"metadata": {"na'),
+        lambda request, reply: (reply.head(200, {"Content-Length": "100"}), reply.write(b"{}"), reply.cut()),
+    ],
+)
+def test_a_read_is_repeated(failure: tuple[int, object] | Script) -> None:
+    clock = PromptClock()
+    with (
+        ScriptedServer(sequence(failure, failure, (200, MAP))) as server,
+        server.client(clock=clock) as client,
+    ):
+        assert client.get(CONFIG_MAP, "a", "t") == MAP
+        assert len(server.requests) == 3
+        assert len(clock.pauses) == 2
+
+
+@pytest.mark.requirement("CL15")
+def test_a_read_gives_up_after_five_tries() -> None:
+    clock = PromptClock()
+    with (
+        ScriptedServer(sequence((500, status(500, message="broken")))) as server,
+        server.client(clock=clock) as client,
+    ):
+        with pytest.raises(InternalError, match="broken"):
+            client.get(CONFIG_MAP, "a", "t")
+        assert len(server.requests) == 5
+
+
+@pytest.mark.requirement("CL15")
+@pytest.mark.parametrize(
+    "answer", [(500, status(500)), (503, status(503)), (504, status(504)), cut, (200, b"{")]
+)
+def test_an_ambiguous_write_is_raised(answer: tuple[int, object] | Script) -> None:
+    with ScriptedServer(sequence(answer)) as server, server.client(clock=PromptClock()) as client:
+        for write in writes(client):
+            before = len(server.requests)
+            with pytest.raises(ApiError) as raised:
+                write()
+            assert len(server.requests) == before + 1
+            if isinstance(raised.value, TransportError):
+                assert raised.value.ambiguous
+
+
+def writes(client: Client) -> list[Callable[[], object]]:
+    return [
+        lambda: client.create(CONFIG_MAP, MAP),
+        lambda: client.update(CONFIG_MAP, MAP),
+        lambda: client.patch(CONFIG_MAP, "a", {"data": {}}, "t"),
+        lambda: client.delete(CONFIG_MAP, "a", "t", propagation_policy="Background"),
+    ]
+
+
+@pytest.mark.requirement("CL15")
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_write_that_was_shed_is_repeated_after_the_time_named(code: int) -> None:
+    clock = PromptClock()
+    script = sequence(retry_after(code, 7), (201, MAP))
+    with ScriptedServer(script) as server, server.client(clock=clock) as client:
+        assert client.create(CONFIG_MAP, MAP) == MAP
+        assert len(server.requests) == 2
+        assert clock.pauses == [7.0]
+
+
+@pytest.mark.requirement("CL15")
+def test_a_refused_connection_is_no_request_and_may_be_repeated_for_writes_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    clock = PromptClock()
+    with Client(ClientConfig(f"http://127.0.0.1:{port}"), clock=clock) as client:
+        with pytest.raises(ConnectionFailed) as raised:
+            client.create(CONFIG_MAP, MAP)
+        assert raised.value.refused
+        assert not raised.value.ambiguous
+        assert len(clock.pauses) == 4
+
+
+@pytest.mark.requirement("CL15")
+def test_the_caller_s_time_bounds_all_tries_and_pauses() -> None:
+    clock = PromptClock()
+    with ScriptedServer(sequence(retry_after(503, 10))) as server, server.client(clock=clock) as client:
+        with pytest.raises(ServiceUnavailable):
+            client.get(CONFIG_MAP, "a", "t", timeout=25)
+        assert clock.pauses == [10.0, 10.0]
+        with pytest.raises(RequestTimeout) as raised:
+            client.create(CONFIG_MAP, MAP, timeout=0)
+        assert not raised.value.ambiguous
+        assert len(server.requests) == 3
+
+
+@pytest.mark.requirement("CL15")
+def test_the_stop_signal_ends_a_pause_and_raises_what_happened() -> None:
+    stop = threading.Event()
+
+    def script(request: Received, reply: Reply) -> None:
+        reply.send(503, status(503), {"Retry-After": "30"})
+
+    with ScriptedServer(script) as server, server.client(stop=stop) as client, ThreadPoolExecutor() as pool:
+        running = pool.submit(client.get, CONFIG_MAP, "a", "t")
+        server.wait_for(lambda: len(server.requests) == 1)
+        started = time.monotonic()
+        stop.set()
+        with pytest.raises((ServiceUnavailable, Stopped)):
+            running.result(5)
+        assert time.monotonic() - started < 2
+        with pytest.raises(Stopped):
+            client.get(CONFIG_MAP, "a", "t")
+
+
+@pytest.mark.requirement("CL3")
+def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client() as client:
+        with pytest.raises(RequestTimeout) as raised:
+            client.create(CONFIG_MAP, MAP, timeout=0.2)
+        assert raised.value.ambiguous
+
+
+@pytest.mark.requirement("CL3")
+def test_default_timeouts_and_keepalive() -> None:
+    assert (
+        transport_module.CONNECT_TIMEOUT,
+        transport_module.READ_TIMEOUT,
+        transport_module.LIST_TIMEOUT,
+    ) == (
+        5.0,
+        30.0,
+        60.0,
+    )
+    seen: list[socket.socket] = []
+    with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client() as client:
+        thread = threading.Thread(target=lambda: _ignore(lambda: client.get(CONFIG_MAP, "a", "t")))
+        thread.start()
+        server.wait_for(lambda: len(server.requests) == 1)
+        seen = list(client._transport._sockets._sockets)
+        assert len(seen) == 1
+        live = seen[0]
+        assert live.gettimeout() == 30.0
+        assert live.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+        assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+        assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 15
+        assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 9
+        client.close()
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def _ignore(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except ApiError:
+        pass
+
+
+@pytest.mark.requirement("CL2")
+def test_at_full_load_no_more_sockets_than_the_pool_has(recwarn: pytest.WarningsRecorder) -> None:
+    gate = threading.Event()
+
+    def script(request: Received, reply: Reply) -> None:
+        gate.wait(10)
+        reply.send(200, MAP)
+
+    with (
+        ScriptedServer(script) as server,
+        server.client(pool_size=4) as client,
+        ThreadPoolExecutor(20) as pool,
+    ):
+        running = [pool.submit(client.get, CONFIG_MAP, "a", "t") for _ in range(40)]
+        server.wait_for(lambda: len(server.requests) == 4)
+        gate.set()
+        assert [item.result(30)["kind"] for item in running] == ["ConfigMap"] * 40
+        assert server.most_open == 4
+        assert not [w for w in recwarn if "pool" in str(w.message)]
+
+
+@pytest.mark.requirement("CL2")
+def test_a_full_pool_is_waited_for_within_the_caller_s_time() -> None:
+    with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client(pool_size=1) as client:
+        thread = threading.Thread(target=lambda: _ignore(lambda: client.get(CONFIG_MAP, "a", "t")))
+        thread.start()
+        server.wait_for(lambda: len(server.requests) == 1)
+        with pytest.raises(RequestTimeout) as raised:
+            client.create(CONFIG_MAP, MAP, timeout=0.3)
+        assert not raised.value.ambiguous
+        client.close()
+        thread.join(5)
+
+
+@pytest.mark.requirement("CL2", "CL4")
+def test_purposes_have_pools_and_agents_of_their_own() -> None:
+    gate = threading.Event()
+
+    def script(request: Received, reply: Reply) -> None:
+        if request.path.endswith("/busy"):
+            gate.wait(10)
+        reply.send(200, MAP)
+
+    with ScriptedServer(script) as server, server.client(pool_size=1, program="x", version="1") as client:
+        thread = threading.Thread(target=lambda: client.get(CONFIG_MAP, "busy", "t"))
+        thread.start()
+        server.wait_for(lambda: len(server.requests) == 1)
+        with client.dedicated(pool_size=1, suffix="leader-election") as election:
+            election.get(CONFIG_MAP, "a", "t")
+        gate.set()
+        thread.join(5)
+        plain, leading = (request.headers["user-agent"] for request in server.requests)
+        assert plain.startswith("x/1 (")
+        assert leading == f"{plain} leader-election"
+
+
+@pytest.mark.requirement("CL4")
+def test_the_transport_itself_never_repeats() -> None:
+    with ScriptedServer(cut) as server, server.client() as client:
+        with pytest.raises(TransportError):
+            client.raw("DELETE", "/api/v1/namespaces/t/configmaps/a")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.requirement("CL6")
+def test_redirects_are_not_followed() -> None:
+    def script(request: Received, reply: Reply) -> None:
+        reply.send(302, b"elsewhere", {"Location": "/elsewhere"})
+
+    with ScriptedServer(script) as server, server.client() as client:
+        with pytest.raises(ApiError) as raised:
+            client.get(CONFIG_MAP, "a", "t")
+        assert raised.value.code == 302
+        assert [request.path for request in server.requests] == ["/api/v1/namespaces/t/configmaps/a"]
+
+
+def token_script(request: Received, reply: Reply) -> None:
+    if request.headers.get("authorization") == "Bearer new":
+        reply.send(200, MAP)
+    else:
+        reply.send(401, status(401, "Unauthorized"))
+
+
+@pytest.mark.requirement("CL5", "RF7")
+def test_401_reloads_the_token_and_repeats_any_verb_once(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    with ScriptedServer(token_script) as server:
+        with Client(ClientConfig(server.url, credentials=TokenFile(file))) as client:
+            with pytest.raises(Unauthorized):
+                client.get(CONFIG_MAP, "a", "t")
+            assert len(server.requests) == 2
+            file.write_text("new\n")
+            client.delete(CONFIG_MAP, "a", "t", propagation_policy="Background")
+            tokens = [request.headers["authorization"] for request in server.requests]
+            assert tokens == ["Bearer old", "Bearer old", "Bearer old", "Bearer new"]
+            file.write_text("old")
+        with Client(ClientConfig(server.url, credentials=TokenFile(file))) as client:
+            client.config.credentials.authorization()
+            file.write_text("new")
+            _watch_once(client)
+            assert [request.headers["authorization"] for request in server.requests[-2:]] == [
+                "Bearer old",
+                "Bearer new",
+            ]
+
+
+def _watch_once(client: Client) -> None:
+    client.watch(CONFIG_MAP, "t", resource_version="1", timeout_seconds=1, read_timeout=5).close()
+
+
+@pytest.mark.requirement("CL5")
+def test_secrets_reach_no_error_and_no_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    token = "hush-hush"
+    secret: Object = {"metadata": {"name": "s", "namespace": "t"}, "stringData": {"p": "never-tell"}}
+    from captf_runtime import log
+    from captf_runtime.client import StaticCredentials
+
+    log.configure("debug", "text")
+    try:
+        with ScriptedServer(sequence((500, b"oops"), cut, (401, b""))) as server:
+            config = ClientConfig(server.url, credentials=StaticCredentials.bearer(token))
+            with Client(config, clock=PromptClock()) as client:
+                told = []
+                for _ in range(3):
+                    with pytest.raises(ApiError) as raised:
+                        client.create(SECRET, secret)
+                    told.append(f"{raised.value!r} {raised.value} {raised.value.__dict__}")
+    finally:
+        log.set_level("warning")
+    captured = capfd.readouterr()
+    for text in (*told, captured.out, captured.err, repr(client.config)):
+        assert token not in text
+        assert "never-tell" not in text
+
+
+@pytest.mark.requirement("CL15")
+def test_closing_ends_running_requests_and_watches() -> None:
+    def script(request: Received, reply: Reply) -> None:
+        if "watch" in request.query:
+            reply.start_stream()
+        reply.hang()
+
+    with ScriptedServer(script) as server, server.client() as client, ThreadPoolExecutor() as pool:
+        running = [pool.submit(client.get, CONFIG_MAP, "a", "t"), pool.submit(client.list, CONFIG_MAP)]
+        stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300)
+        reading = pool.submit(list, stream)
+        server.wait_for(lambda: len(server.requests) == 3)
+        started = time.monotonic()
+        client.close()
+        for item in running:
+            with pytest.raises(Stopped):
+                item.result(5)
+        with pytest.raises(TransportError):
+            reading.result(5)
+        assert time.monotonic() - started < 2
+        client.close()
+
+
+def test_requests_are_observed() -> None:
+    metrics = Metrics()
+    script = sequence((500, status(500)), (200, MAP))
+    with (
+        ScriptedServer(script) as server,
+        server.client(clock=PromptClock(), observer=RequestMetrics(metrics)) as client,
+    ):
+        client.get(CONFIG_MAP, "a", "t")
+        host = server.url.removeprefix("http://")
+        value = metrics.registry.get_sample_value
+        for code in ("500", "200"):
+            labels = {"code": code, "method": "GET", "host": host}
+            assert value("rest_client_requests_total", labels) == 1
+        assert value("rest_client_request_retries_total", {"code": "500", "verb": "get", "host": host}) == 1
+        assert value("rest_client_request_duration_seconds_count", {"verb": "get", "host": host}) == 2
+    with pytest.raises(TransportError):
+        client.raw("GET", "/version")
+
+
+@pytest.mark.requirement("CL15")
+def test_no_descriptor_is_left_behind() -> None:
+    def script(request: Received, reply: Reply) -> None:
+        if "watch" in request.query:
+            reply.start_stream()
+            reply.event("ADDED", MAP)
+            reply.hang()
+        reply.send(200, MAP)
+
+    with ScriptedServer(script) as server:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            with server.client() as client:
+                client.get(CONFIG_MAP, "a", "t")
+                stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300)
+                assert next(stream).type == "ADDED"
+                stream.close()
+        server.wait_for(lambda: not server._open)
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
