@@ -216,6 +216,10 @@ def test_default_timeouts_and_keepalive() -> None:
         seen = list(client._transport._sockets._sockets)
         assert len(seen) == 1
         live = seen[0]
+        # The read timeout takes the place of the one for connecting once the request is written.
+        deadline = time.monotonic() + 5
+        while live.gettimeout() != 30.0 and time.monotonic() < deadline:
+            threading.Event().wait(0.005)
         assert live.gettimeout() == 30.0
         assert live.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
         assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30

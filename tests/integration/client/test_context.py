@@ -1,0 +1,106 @@
+"""The client inside a reconcile: deadline, fence and stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from tests.integration.scripted_server import Received, Reply, ScriptedServer, status
+
+from captf_runtime.client import RequestTimeout, ServiceUnavailable
+from captf_runtime.objects import CONFIG_MAP
+
+MAP = {"metadata": {"name": "a", "namespace": "t"}}
+
+
+class NotAllowed(Exception):
+    """What the context raises."""
+
+
+class Context:
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.left: float | None = None
+        self.fenced = False
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop.is_set()
+
+    def remaining(self) -> float | None:
+        return self.left
+
+    def check(self) -> None:
+        if self.fenced:
+            raise NotAllowed
+
+    def sleep(self, seconds: float) -> bool:
+        return self.stop.wait(seconds)
+
+
+@pytest.mark.requirement("LE7", "CL15")
+def test_nothing_is_written_once_the_context_says_no() -> None:
+    with ScriptedServer(lambda request, reply: reply.send(200, MAP)) as server, server.client() as client:
+        context = Context()
+        bound = client.bind(context)
+        bound.create(CONFIG_MAP, MAP)
+        context.fenced = True
+        for write in (
+            lambda: bound.create(CONFIG_MAP, MAP),
+            lambda: bound.update(CONFIG_MAP, MAP),
+            lambda: bound.patch(CONFIG_MAP, "a", {"x": 1}, "t"),
+            lambda: bound.delete(CONFIG_MAP, "a", "t", propagation_policy="Background"),
+        ):
+            with pytest.raises(NotAllowed):
+                write()
+        assert len(server.requests) == 1
+
+
+@pytest.mark.requirement("LE7")
+def test_a_repetition_asks_the_context_again() -> None:
+    context = Context()
+
+    def script(request: Received, reply: Reply) -> None:
+        context.fenced = True
+        reply.send(503, status(503), {"Retry-After": "0"})
+
+    with ScriptedServer(script) as server, server.client() as client:
+        with pytest.raises(NotAllowed):
+            client.bind(context).update(CONFIG_MAP, MAP)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.requirement("CT7")
+def test_calls_end_with_the_context_s_deadline() -> None:
+    with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client() as client:
+        context = Context()
+        context.left = 0.2
+        bound = client.bind(context)
+        started = time.monotonic()
+        for call in (
+            lambda: bound.get(CONFIG_MAP, "a", "t"),
+            lambda: bound.create(CONFIG_MAP, MAP, timeout=9),
+        ):
+            with pytest.raises(RequestTimeout):
+                call()
+        assert time.monotonic() - started < 3
+        context.left = 0
+        with pytest.raises(RequestTimeout, match="used up"):
+            bound.get(CONFIG_MAP, "a", "t")
+        assert len(server.requests) <= 12
+
+
+@pytest.mark.requirement("CL15")
+def test_a_stopping_context_ends_a_pause() -> None:
+    context = Context()
+
+    def script(request: Received, reply: Reply) -> None:
+        context.stop.set()
+        reply.send(503, status(503), {"Retry-After": "30"})
+
+    with ScriptedServer(script) as server, server.client() as client:
+        started = time.monotonic()
+        with pytest.raises(ServiceUnavailable):
+            client.bind(context).get(CONFIG_MAP, "a", "t")
+        assert time.monotonic() - started < 2

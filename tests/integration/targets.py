@@ -1,0 +1,110 @@
+"""The API servers that the library's tests run against: the embedded one, and a real one if there is one."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from captf_runtime.client import AlreadyExists, Client
+from captf_runtime.objects import CUSTOM_RESOURCE_DEFINITION, NAMESPACE, Kind, Object
+from captf_runtime.testing.apiserver import ApiServer
+
+WIDGET = Kind("things.example.test", "v1", "Widget", "widgets")
+WIDGETS: Object = {
+    "metadata": {"name": "widgets.things.example.test"},
+    "spec": {
+        "group": "things.example.test",
+        "scope": "Namespaced",
+        "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A running server with the widgets' definition, a kubeconfig for its administrator, and what it is."""
+
+    kubeconfig: str
+    server: ApiServer | None
+
+    @property
+    def embedded(self) -> ApiServer:
+        """The embedded server; a test that needs its faults or its log runs against no other."""
+        if self.server is None:
+            pytest.skip("needs faults or the request log of the embedded server")
+        return self.server
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real_apiserver)])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """Each kind of server in turn."""
+    if request.param == "embedded":
+        with ApiServer() as server:
+            found = Target(str(server.kubeconfig()), server)
+            _define(found)
+            yield found
+        return
+    kubeconfig = os.environ.get("CAPTF_CONFORMANCE_KUBECONFIG")
+    if not kubeconfig:
+        pytest.skip("no real API server: CAPTF_CONFORMANCE_KUBECONFIG names none")
+    found = Target(kubeconfig, None)
+    _define(found)
+    yield found
+
+
+def _define(target: Target) -> None:
+    with Client.from_config(kubeconfig=target.kubeconfig) as client:
+        try:
+            client.create(CUSTOM_RESOURCE_DEFINITION, WIDGETS)
+        except AlreadyExists:
+            return
+        stream = client.watch(
+            CUSTOM_RESOURCE_DEFINITION,
+            field_selector="metadata.name=widgets.things.example.test",
+            resource_version=None,
+            timeout_seconds=30,
+            read_timeout=30,
+        )
+        with stream:
+            for event in stream:
+                conditions = event.decode().get("status", {}).get("conditions", [])
+                if {"Established"} <= {item["type"] for item in conditions if item["status"] == "True"}:
+                    return
+        raise AssertionError("the definition was not established in time")
+
+
+@pytest.fixture
+def client(target: Target) -> Iterator[Client]:
+    """A client of the target."""
+    with Client.from_config(kubeconfig=target.kubeconfig) as made:
+        yield made
+
+
+@pytest.fixture
+def namespace(client: Client) -> Iterator[str]:
+    """A namespace of the test's own."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    client.create(NAMESPACE, {"metadata": {"name": name}})
+    yield name
+    client.delete(NAMESPACE, name, propagation_policy="Background")
