@@ -81,6 +81,8 @@ _TEMPLATE_COLUMNS = (Column("Image", ".spec.template.spec.source.image"), _AGE)
 
 
 def _immutable(kind: str, name: str, *, optional: bool) -> Rule:
+    # CEL sees no unknown fields, so of spec.variables it can tell little more than whether it is set; the
+    # webhook compares it by value.
     message = f"spec.{name} is immutable: create a new {kind} instead"
     if not optional:
         return Rule(f"self.{name} == oldSelf.{name}", message)

@@ -103,7 +103,8 @@ def to_object(part: Wire) -> Object:
 
     Unset fields are left out, and so are the sub-objects that the API wants absent when empty.
     """
-    built: Object = msgspec.to_builtins(part)
+    # Through JSON, so that lists come out as lists and compare equal to what the API server sends.
+    built: Object = msgspec.json.decode(msgspec.json.encode(part))
     for name in _OMITTED_WHEN_EMPTY:
         if name in built and not built[name]:
             del built[name]
