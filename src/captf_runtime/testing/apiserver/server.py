@@ -34,7 +34,7 @@ from captf_runtime.testing.apiserver.resources import Registry, Resource
 from captf_runtime.testing.apiserver.rest import Call, Endpoints, ReadLimits
 from captf_runtime.testing.apiserver.reviews import Reviews
 from captf_runtime.testing.apiserver.storage import Change, Record, Snapshot, Store
-from captf_runtime.testing.apiserver.subresources import Finalize, LogProvider, Logs, Tokens
+from captf_runtime.testing.apiserver.subresources import Bindings, Finalize, LogProvider, Logs, Tokens
 from captf_runtime.testing.controllers.garbage import GarbageCollector
 from captf_runtime.testing.controllers.namespaces import NamespaceLifecycle
 from captf_runtime.testing.faults import Faults
@@ -298,6 +298,7 @@ class ApiServer:
         special = self.handler.special
         special["serviceaccounts", "token"] = Tokens(self.backend, self.endpoints, self.authenticator)
         special["namespaces", "finalize"] = Finalize(self.backend, self.endpoints)
+        special["pods", "binding"] = Bindings(self.backend, self.endpoints)
         special["pods", "log"] = self._logs
 
         def read(call: Call, resource: Resource) -> Object:

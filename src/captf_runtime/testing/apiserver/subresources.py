@@ -137,6 +137,56 @@ class Finalize:
         self._endpoints.respond_with(call, resource, outcome)
 
 
+class Bindings:
+    """pods/binding: the only way in which a pod gets its node."""
+
+    def __init__(self, backend: Backend, endpoints: Endpoints) -> None:
+        self._backend = backend
+        self._endpoints = endpoints
+
+    def __call__(self, call: Call, resource: Resource) -> None:
+        if call.exchange.request.method != "POST":
+            raise status.method_not_allowed()
+        options = requests.write_options(
+            call.exchange.request, "CreateOptions", modern=self._backend.mode == "modern"
+        )
+        body = self._endpoints.read_body(call, "Binding", "", "v1")
+        namespace, name = call.info.namespace, call.info.name
+        target = body.get("target") or {}
+        node, wanted = str(target.get("name") or ""), (body.get("metadata") or {}).get("uid")
+        if target.get("kind") not in (None, "", "Node") or not node:
+            cause = status.invalid_value("target", node, "a pod is bound to a Node by its name")
+            raise status.invalid("Binding", "", name, [cause])
+
+        def change(pod: Object) -> Object:
+            metadata, spec = pod["metadata"], pod["spec"]
+            problem = ""
+            if wanted and wanted != metadata["uid"]:
+                uid = metadata["uid"]
+                problem = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+            elif metadata.get("deletionTimestamp"):
+                problem = f"pod {name} is being deleted, cannot be assigned to a host"
+            elif spec.get("nodeName"):
+                problem = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+            if problem:
+                raise status.conflict("pods/binding", "", name, problem)
+            spec["nodeName"] = node
+            scheduled = {
+                "type": "PodScheduled",
+                "status": "True",
+                "lastProbeTime": None,
+                "lastTransitionTime": format_time(self._backend.clock.now()),
+            }
+            found = pod.setdefault("status", {})
+            others = [each for each in found.get("conditions") or [] if each.get("type") != "PodScheduled"]
+            found["conditions"] = [*others, scheduled]
+            return pod
+
+        self._backend.update_unchecked(resource, namespace, name, change, dry_run=options.dry_run)
+        done = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        call.exchange.respond(Response(201, msgspec.json.encode(done)))
+
+
 class Logs:
     """pods/log, from the providers that kubelets register."""
 

@@ -49,7 +49,9 @@ def built_in() -> list[Resource]:
         Resource("", "v1", "configmaps", "ConfigMap", ConfigMapStrategy(), short_names=("cm",)),
         Resource(
             "", "v1", "pods", "Pod", PodStrategy(), short_names=("po",), categories=("all",),
-            subresources=(Subresource("log", ("get",)), STATUS),
+            subresources=(
+                Subresource("binding", create, "Binding", "", "v1"), Subresource("log", ("get",)), STATUS,
+            ),
         ),
         Resource(
             "", "v1", "serviceaccounts", "ServiceAccount", Strategy(), short_names=("sa",),
