@@ -609,6 +609,8 @@ class PodWorker:
             return
         else:
             self._publish(phase="" if self._has_ended() else "Failed")
+            # As on a node: nothing of the pod is left when its object goes.
+            shutil.rmtree(self._directory, ignore_errors=True)
             self._insist(lambda: remove_pod(self._services.client, self._pod))
 
     def _has_ended(self) -> bool:
