@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
 import os
 import threading
 import time
@@ -23,6 +25,7 @@ from captf_runtime.objects import (
     POD,
     SECRET,
     SERVICE_ACCOUNT,
+    TOKEN_REVIEW,
     Object,
     is_deleting,
     labels_of,
@@ -47,6 +50,7 @@ class Cluster:
     kubelet: Kubelet
     images: dict[str, Image]
     directory: Path
+    real: bool
 
     def until(self, probe: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + WAIT
@@ -115,32 +119,35 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
         kubeconfig = request.getfixturevalue("real_control_plane").kubeconfig
     images = {IMAGE: Image(None, DIGEST)}
     namespace = f"kubelet-{uuid.uuid4().hex[:8]}"
-    with Client.from_config(kubeconfig=kubeconfig) as client:
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(Client.from_config(kubeconfig=kubeconfig))
         client.create(NAMESPACE, {"metadata": {"name": namespace}})
         if server is not None:
-            with JobController(client), kubelet(client, images, tmp_path) as node:
-                yield Cluster(client, namespace, node, images, tmp_path)
+            stack.enter_context(JobController(client))
         else:
-            with kubelet(client, images, tmp_path) as node:
-                wait_for_default_account(client, namespace)
-                yield Cluster(client, namespace, node, images, tmp_path)
-                client.delete(NAMESPACE, namespace, propagation_policy="Background")
+            wait_for_account(client, namespace, "default")
+            stack.callback(client.delete, NAMESPACE, namespace, propagation_policy="Background")
+        node = kubelet(client, images, tmp_path)
+        stack.callback(node.stop, grace=0.2)
+        node.start()
+        yield Cluster(client, namespace, node, images, tmp_path, real=server is None)
 
 
 def kubelet(client: Client, images: dict[str, Image], directory: Path) -> Kubelet:
     return Kubelet(client, images=images.get, root=directory / "k", node_name=f"node-{uuid.uuid4().hex[:8]}")
 
 
-def wait_for_default_account(client: Client, namespace: str) -> None:
+def wait_for_account(client: Client, namespace: str, name: str) -> None:
+    """Wait until the control plane has made a token for the account, without which it admits no pod."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:
         try:
-            if client.get(SERVICE_ACCOUNT, "default", namespace).get("secrets"):
+            if client.get(SERVICE_ACCOUNT, name, namespace).get("secrets"):
                 return
         except NotFound:
             pass
         threading.Event().wait(0.05)
-    raise AssertionError("no default ServiceAccount appeared")
+    raise AssertionError(f"no token for the ServiceAccount {name}")
 
 
 def test_a_job_that_succeeds(cluster: Cluster) -> None:
@@ -374,7 +381,9 @@ def test_deletion_asks_first_and_the_object_stays_until_the_end(cluster: Cluster
 
 
 def test_the_grace_period_ends_with_a_kill_of_everything(cluster: Cluster) -> None:
-    script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & wait; wait"
+    script = (
+        "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$$$; while :; do sleep 0.05; done' & wait; wait"
+    )
     cluster.run(script, terminationGracePeriodSeconds=1)
     cluster.until(lambda: cluster.log("pod").endswith("\n"), "the start")
     child = int(cluster.log("pod"))
@@ -399,6 +408,8 @@ def test_the_deadline_of_a_pod(cluster: Cluster) -> None:
 
 def test_the_identity_of_the_pod_leads_to_the_api_server(cluster: Cluster) -> None:
     cluster.client.create(SERVICE_ACCOUNT, {"metadata": {"name": "runner"}}, cluster.namespace)
+    if cluster.real:
+        wait_for_account(cluster.client, cluster.namespace, "runner")
     cluster.run(
         'cat "$KUBECONFIG"; test "$HOSTNAME" = pod && test -n "$KUBERNETES_SERVICE_HOST"'
         " && cat /var/run/secrets/kubernetes.io/serviceaccount/namespace;"
@@ -416,8 +427,6 @@ def test_the_identity_of_the_pod_leads_to_the_api_server(cluster: Cluster) -> No
         "kind": "TokenReview",
         "spec": {"token": token_of(config)},
     }
-    from captf_runtime.objects import TOKEN_REVIEW
-
     answer = cluster.client.create(TOKEN_REVIEW, review)
     assert answer["status"]["user"]["username"] == f"system:serviceaccount:{cluster.namespace}:runner"
     with Client.from_config(kubeconfig=path) as as_pod:
@@ -425,8 +434,6 @@ def test_the_identity_of_the_pod_leads_to_the_api_server(cluster: Cluster) -> No
 
 
 def token_of(config: str) -> str:
-    import json
-
     found = json.loads(config)
     return Path(found["users"][0]["user"]["tokenFile"]).read_text()
 
@@ -489,7 +496,7 @@ def test_a_secret_value_that_is_binary_reaches_the_process(cluster: Cluster) -> 
 
 
 def test_nothing_is_left_after_the_stop(cluster: Cluster) -> None:
-    cluster.run("echo $$; trap '' TERM; while :; do sleep 0.05; done")
+    cluster.run("echo $$$$; trap '' TERM; while :; do sleep 0.05; done")
     cluster.until(lambda: cluster.log("pod").endswith("\n"), "the start")
     process = int(cluster.log("pod"))
     before = uid_of(cluster.pod("pod"))
