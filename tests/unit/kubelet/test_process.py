@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.processes import is_alive
 
 from captf_runtime.testing.kubelet.logs import LogDirectory
 from captf_runtime.testing.kubelet.process import ContainerProcess, StartError
@@ -58,18 +59,6 @@ def wait_for(path: Path) -> str:
     raise AssertionError(f"{path} was not written")
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    try:
-        return not status.parent.parent.is_dir() or status.read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("code", [0, 3])
 def test_the_exit_code_is_that_of_the_main_process(start: Start, code: int) -> None:
     started = start(*shell(f"echo out; echo err >&2; exit {code}"))
@@ -108,7 +97,7 @@ def test_a_kill_reaches_descendants_in_sessions_of_their_own(start: Start, tmp_p
     pid = int(wait_for(pid_file))
     started.process.kill()
     assert started.process.exit_code == 137
-    assert not alive(pid)
+    assert not is_alive(pid)
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs a system that shows environments")
@@ -118,7 +107,7 @@ def test_a_kill_after_the_end_ends_what_was_left_behind(start: Start, tmp_path: 
     pid = int(wait_for(pid_file))
     assert started.ended.wait(WAIT)
     started.process.kill()
-    assert not alive(pid)
+    assert not is_alive(pid)
 
 
 def test_the_environment_is_only_what_was_given(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
