@@ -160,6 +160,12 @@ def test_the_end_is_told_on_every_path(pod: Pod) -> None:
     assert "image-layout" in pod.note("RunFinished")
 
 
+def test_even_after_a_usage_error(pod: Pod) -> None:
+    assert pod.run("apply", "--lock-timeout=soon").exit == 2
+    assert pod.told() == [("Warning", "RunFinished", "apply")]
+    assert "--lock-timeout" in pod.note("RunFinished")
+
+
 def test_failures_to_post_change_nothing(pod: Pod) -> None:
     fault = pod.server.faults.add(Match(verb="create", resource="events"), forbidden())
     ran = pod.run("apply")

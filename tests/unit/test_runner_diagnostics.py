@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from captf_controllers.runner.diagnostics import (
     Changes,
@@ -171,3 +173,43 @@ def test_diagnostics_of_validate() -> None:
     assert [diagnostic.headline for diagnostic in found] == ["Error: Unsupported"]
     assert validate_diagnostics(b"no JSON", unchanged) is None
     assert validate_diagnostics(b"{}", unchanged) == []
+
+
+NAMES = [
+    "type",
+    "diagnostic",
+    "hook",
+    "resource",
+    "addr",
+    "changes",
+    "operation",
+    "add",
+    "@message",
+    "severity",
+]
+NAMES += ["summary", "detail", "address", "snippet", "context", "diagnostics"]
+WORDS = ["diagnostic", "apply_errored", "change_summary", "error", "apply", 'resource "a" "b"', "", "\ud800"]
+MESSAGES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(WORDS) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6),
+    max_leaves=15,
+)
+
+
+@given(st.lists(MESSAGES, max_size=5))
+def test_no_message_breaks_the_reader(messages: list[Any]) -> None:
+    reader = UiReader(unchanged)
+    for message in messages:
+        reader.read(json.dumps(message))
+    tail_of(reader.diagnostics, "", "none")
+    resources_of(reader.diagnostics, reader.errored)
+
+
+@given(MESSAGES)
+def test_no_document_breaks_validate(document: Any) -> None:
+    validate_diagnostics(json.dumps(document).encode(), unchanged)
+
+
+@given(st.text(max_size=40))
+def test_no_line_breaks_the_reader(line: str) -> None:
+    UiReader(unchanged).read(line)

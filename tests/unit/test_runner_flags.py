@@ -98,6 +98,7 @@ def test_a_switch_needs_no_value(text: str) -> None:
         (["--restore-chunks=many"], "--restore-chunks"),
         (["--guard-deletes=maybe"], "--guard-deletes"),
         (["--image"], "--image"),
+        (["--force-unlock=-lock=false"], "--force-unlock"),
         (["--log-level=loud"], "--log-level"),
         (["--log-format=xml"], "--log-format"),
         (["extra"], "extra"),

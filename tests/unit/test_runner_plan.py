@@ -19,6 +19,7 @@ from captf_controllers.runner.plan import (
     normalise_marker,
     parse_plan,
 )
+from captf_controllers.runner.redaction import Redactor, add_plan
 
 KEY = bytes(range(32))
 
@@ -323,3 +324,40 @@ def test_what_is_no_drift(quiet: dict[str, Any]) -> None:
 def test_a_document_that_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(PlanError):
         parse_plan(text.encode())
+
+
+PLAN_NAMES = ["format_version", "resource_changes", "output_changes", "address", "previous_address", "change"]
+PLAN_NAMES += [
+    "actions",
+    "before",
+    "after",
+    "after_unknown",
+    "before_sensitive",
+    "after_sensitive",
+    "importing",
+]
+PLAN_WORDS = ["create", "update", "delete", "no-op", "read", "forget", "1.2", ""]
+PLAN_PARTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(PLAN_WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(PLAN_NAMES), inner, max_size=6)
+    ),
+    max_leaves=20,
+)
+CHANGES = st.fixed_dictionaries(
+    {
+        "address": st.sampled_from(["a", "b"]),
+        "change": st.dictionaries(st.sampled_from(PLAN_NAMES), PLAN_PARTS),
+    }
+)
+
+
+@given(PLAN_PARTS | st.lists(CHANGES).map(lambda listed: {"format_version": "1", "resource_changes": listed}))
+def test_no_document_breaks_the_reader(document: Any) -> None:
+    try:
+        plan = parse_plan(json.dumps(document).encode())
+    except PlanError:
+        return
+    plan.summarise(KEY)
+    plan.drift()
+    add_plan(Redactor(), plan.document)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from captf_controllers.runner import artefact
 from captf_controllers.runner.diagnostics import TAIL_LIMIT
 from captf_controllers.runner.document import Failure, Result
+from captf_controllers.runner.events import Recorder
 from captf_controllers.runner.flags import (
     GLOBAL_FLAGS,
     Settings,
@@ -19,6 +20,7 @@ from captf_controllers.runner.flags import (
 )
 from captf_controllers.runner.log import Log
 from captf_controllers.runner.process import Interruption
+from captf_controllers.runner.redaction import Redactor
 from captf_controllers.runner.run import Run, leave_result
 from captf_controllers.runner.text import cut
 from captf_controllers.runner.workspace import original_environment
@@ -56,6 +58,8 @@ def run(settings: Settings, leading: Sequence[str], arguments: Sequence[str]) ->
         log = Log(form=Log.default_format(sys.stderr))
         failure = Failure("step", "flags", cut(str(problem), TAIL_LIMIT))
         leave_result(settings.result, Result(op=settings.op, image=settings.image, error=failure), log)
+        events = Recorder(settings.event_object, settings.job_name, os.environ, Redactor().redact, log)
+        events.warning("RunFinished", settings.op or "run", f"The command line cannot be used: {problem}")
         return _USAGE_ERROR
     log = Log(settings.log_level, settings.log_format or Log.default_format(sys.stderr))
     environ = original_environment(os.environ, frozen=artefact.is_frozen())

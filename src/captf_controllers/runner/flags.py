@@ -195,5 +195,8 @@ def _assign(settings: Settings, name: str, value: str, *, source: str = "") -> N
         if value not in ("true", "false"):
             raise UsageError(f"{source}: {value!r} is not true or false")
         setattr(settings, attribute, value == "true")
+    elif name == "force-unlock" and value.startswith("-"):
+        # The runtime would take it for a flag; lock IDs come from an annotation that others can write.
+        raise UsageError(f"{source}: {value!r} is not the ID of a lock")
     else:
         setattr(settings, attribute, value)
