@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from captf_controllers.api import labels, names
+from captf_controllers.api import names
 from captf_controllers.deletion.retain import AdoptionStep
-from captf_runtime.client import Client
+from captf_controllers.jobs.leases import LeaseOwner
 from captf_runtime.client.errors import NotFound
+from captf_runtime.client.verbs import Verbs
 from captf_runtime.objects import SECRET, Object, name_of
 
 
@@ -37,8 +38,9 @@ class ObjectNames:
         return names.backup_selector(self.suffix)
 
     @property
-    def owner_selector(self) -> str:
-        return f"{labels.OWNER_KIND}={self.kind},{labels.OWNER_NAME}={names.label_value(self.name)}"
+    def lease_owner(self) -> LeaseOwner:
+        """The object as its own leases know it; what its cluster is does not matter for them."""
+        return LeaseOwner(self.namespace, self.kind, self.name, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +66,19 @@ class KeptSecrets:
         }
 
 
-def list_states(client: Client, target: ObjectNames) -> list[Object]:
+def list_states(client: Verbs, target: ObjectNames) -> list[Object]:
     """The metadata of every state chunk, in the order of the API server (by name)."""
-    listed = client.list(
-        SECRET, target.namespace, label_selector=target.state_selector, metadata_only=True
-    )
+    listed = client.list(SECRET, target.namespace, label_selector=target.state_selector, metadata_only=True)
     return listed.items
 
 
-def list_backups(client: Client, target: ObjectNames) -> list[Object]:
+def list_backups(client: Verbs, target: ObjectNames) -> list[Object]:
     """The metadata of every backup chunk, complete sets or not."""
-    listed = client.list(
-        SECRET, target.namespace, label_selector=target.backup_selector, metadata_only=True
-    )
+    listed = client.list(SECRET, target.namespace, label_selector=target.backup_selector, metadata_only=True)
     return listed.items
 
 
-def find_kept(client: Client, target: ObjectNames) -> KeptSecrets:
+def find_kept(client: Verbs, target: ObjectNames) -> KeptSecrets:
     """Everything that Retain keeps and adoption takes over."""
     return KeptSecrets(
         states=tuple(list_states(client, target)),
@@ -90,7 +88,7 @@ def find_kept(client: Client, target: ObjectNames) -> KeptSecrets:
     )
 
 
-def _by_name(client: Client, namespace: str, name: str) -> tuple[Object, ...]:
+def _by_name(client: Verbs, namespace: str, name: str) -> tuple[Object, ...]:
     try:
         return (client.get(SECRET, name, namespace, metadata_only=True),)
     except NotFound:

@@ -1,0 +1,167 @@
+"""Removing what CAPTF keeps for an object, in its one order.
+
+Every step tolerates what is gone already and any other error ends the pass with the finalizer kept, so the
+whole can be repeated after a crash at any point. Secrets go one at a time: the manager's role has no
+``deletecollection``. State backups are left to garbage collection on purpose: they are the last way back.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from captf_controllers.api import names
+from captf_controllers.api.kinds import GROUP
+from captf_controllers.deletion import retain
+from captf_controllers.deletion.decision import CleanupMode
+from captf_controllers.deletion.secrets import ObjectNames, find_kept, list_states
+from captf_controllers.identity.mirror import MirrorResult, drop_mirror_owner
+from captf_controllers.jobs.leases import LiveLease, delete_leases, live_run_lease
+from captf_runtime.client.errors import NotFound
+from captf_runtime.client.verbs import Verbs
+from captf_runtime.objects import LEASE, SECRET, Kind, Object, name_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The object that is cleaned up after.
+
+    ``identity`` is the TerraformClusterIdentity that the object's Jobs run with (a machine's recorded one),
+    empty when there is none or when it is a Secret of the namespace.
+    """
+
+    names: ObjectNames
+    uid: str
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How many Secrets a Retain keeps, all of them and not only those patched in this pass."""
+
+    states: int = 0
+    backups: int = 0
+    inputs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Every step is done; the finalizer may come off."""
+
+    kept: Kept = Kept()
+    mirror_removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunLeaseLive:
+    """A Job may still write: nothing was touched. Come back in five seconds."""
+
+    lease: LiveLease
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorConflict:
+    """The mirror changed under the last step: quietly come back in five seconds."""
+
+
+CleanupResult = Cleaned | RunLeaseLive | MirrorConflict
+
+
+def clean_up(client: Verbs, target: Target, mode: CleanupMode, now: datetime) -> CleanupResult:
+    """Run every step of ``mode`` but the finalizer's removal, which belongs to the pass's last patch.
+
+    Before the first step the run lease is read live; while a Job of the object may still run, no step does.
+    Raises what a step raises, apart from objects that are gone and a conflict on the credential mirror.
+    """
+    lease = live_run_lease(client, target.names.lease_owner, now)
+    if lease is not None:
+        return RunLeaseLive(lease)
+    kept = Kept()
+    if mode == "retained":
+        kept = keep_secrets(client, target)
+        _delete_state_lock(client, target.names)
+    elif mode != "released":
+        delete_state(client, target.names)
+        _delete_inputs(client, target.names)
+    _delete_secret(client, target.names, names.plan_key_secret(target.names.kind, target.names.name))
+    delete_leases(client, target.names.lease_owner)
+    return _leave_mirror(client, target, kept)
+
+
+def delete_state(client: Verbs, target: ObjectNames) -> None:
+    """Delete every state chunk one by one, then the backend's lock Lease.
+
+    Neither Terraform nor OpenTofu ever deletes its own state: a destroy empties it.
+    """
+    for secret in list_states(client, target):
+        _delete(client, SECRET, target.namespace, name_of(secret))
+    _delete_state_lock(client, target)
+
+
+def keep_secrets(client: Verbs, target: Target) -> Kept:
+    """Take the object's references off everything it keeps and label it with the object's UID.
+
+    Each Secret is one metadata patch locked to the version that was read; nothing to change means no write.
+    """
+    kept = find_kept(client, target.names)
+    for secret in (*kept.states, *kept.backups, *kept.inputs):
+        patch = retain.retain_patch(
+            secret,
+            group=GROUP,
+            kind=target.names.kind,
+            name=target.names.name,
+            uid=target.uid,
+            moves=secret in kept.inputs,
+        )
+        if patch is not None:
+            _patch(client, target.names.namespace, name_of(secret), patch)
+    return Kept(len(kept.states), len(kept.backups), len(kept.inputs))
+
+
+def adopt_secrets(client: Verbs, target: ObjectNames) -> int:
+    """Take the retained label off every Secret of the object; the number of Secrets that carried it.
+
+    What the next pass looks at first comes last, so an adoption cut short is found and finished.
+    """
+    kept = find_kept(client, target)
+    count = 0
+    ordered = retain.order_for_adoption(dict(kept.by_adoption_step(names.state_secret(target.suffix))))
+    for secret in ordered:
+        patch = retain.unlabel_patch(secret)
+        if patch is not None:
+            client.patch(SECRET, name_of(secret), patch, target.namespace)
+            count += 1
+    return count
+
+
+def _delete_state_lock(client: Verbs, target: ObjectNames) -> None:
+    _delete(client, LEASE, target.namespace, names.state_lock_lease(target.suffix))
+
+
+def _delete_inputs(client: Verbs, target: ObjectNames) -> None:
+    _delete_secret(client, target, names.durable_inputs_secret(target.kind, target.name))
+    _delete_secret(client, target, names.applied_inputs_secret(target.kind, target.name))
+
+
+def _delete_secret(client: Verbs, target: ObjectNames, name: str) -> None:
+    _delete(client, SECRET, target.namespace, name)
+
+
+def _delete(client: Verbs, kind: Kind, namespace: str, name: str) -> None:
+    with suppress(NotFound):
+        client.delete(kind, name, namespace, propagation_policy="Background")
+
+
+def _leave_mirror(client: Verbs, target: Target, kept: Kept) -> CleanupResult:
+    if not target.identity:
+        return Cleaned(kept)
+    result = drop_mirror_owner(client, target.names.namespace, target.uid, target.identity)
+    if result is MirrorResult.CONFLICT:
+        return MirrorConflict()
+    return Cleaned(kept, mirror_removed=result is MirrorResult.DELETED)
+
+
+def _patch(client: Verbs, namespace: str, name: str, patch: Object) -> None:
+    with suppress(NotFound):
+        client.patch(SECRET, name, patch, namespace)
