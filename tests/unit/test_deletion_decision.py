@@ -58,9 +58,7 @@ ANNOTATIONS: dict[str, dict[str, object]] = {
 
 def facts(**changes: object) -> Facts:
     early = {
-        key: changes.pop(key)
-        for key in ("destroy_succeeded", "dependents", "cluster_name")
-        if key in changes
+        key: changes.pop(key) for key in ("destroy_succeeded", "dependents", "cluster_name") if key in changes
     }
     return Facts(early=EarlyFacts(subject=SUBJECT, **early), **changes)  # type: ignore[arg-type]
 
@@ -134,9 +132,7 @@ def rows() -> list[tuple[str, str, str, str, str]]:
 
 @pytest.mark.parametrize("policy", ["Destroy", "Retain"])
 @pytest.mark.parametrize(("state", "annotation", "ok", "refused", "missing"), rows())
-def test_truth_table(
-    state: str, annotation: str, ok: str, refused: str, missing: str, policy: str
-) -> None:
+def test_truth_table(state: str, annotation: str, ok: str, refused: str, missing: str, policy: str) -> None:
     given = facts(**STATES[state], **ANNOTATIONS[annotation], policy=policy)
     inputs = (NOI,) if state == "no inputs" else ()
     answers = [code(resolve(given, *inputs)), code(resolve(given, IDN)), code(resolve(given, CRD))]
@@ -247,7 +243,9 @@ class TestMessages:
         assert isinstance(step, Wait)
         assert "spec.deletionPolicy: Retain" in step.conditions[-1].message
 
-    @pytest.mark.parametrize("obstacle", [TooLargeObstacle("big"), WaitObstacle("WaitingForJobSlot", "m", 15.0)])
+    @pytest.mark.parametrize(
+        "obstacle", [TooLargeObstacle("big"), WaitObstacle("WaitingForJobSlot", "m", 15.0)]
+    )
     def test_a_slot_a_lease_and_large_inputs_are_no_cause_for_abandon(self, obstacle: Obstacle) -> None:
         assert isinstance(resolve(facts(has_state=True, abandon=UID), obstacle), Wait)
 

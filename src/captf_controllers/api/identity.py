@@ -50,7 +50,8 @@ class TerraformClusterIdentitySpec(Wire, frozen=True):
         items("Keys that the Secret must have.", None, 64, kind="set"),
     ] = None
     allowed_namespaces: Annotated[
-        AllowedNamespaces | None, doc("Which namespaces may use the identity; none when unset.", minProperties=1)
+        AllowedNamespaces | None,
+        doc("Which namespaces may use the identity; none when unset.", minProperties=1),
     ] = None
 
 

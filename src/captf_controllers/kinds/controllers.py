@@ -1,0 +1,153 @@
+"""The controllers of the workload kinds: which events lead to which passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from captf_controllers.api import labels
+from captf_controllers.api.kinds import (
+    CLUSTER,
+    TERRAFORM_CLUSTER,
+    TERRAFORM_CLUSTER_IDENTITY,
+    TERRAFORM_MACHINE,
+    TERRAFORM_MACHINE_POOL,
+)
+from captf_controllers.kinds import watches
+from captf_controllers.kinds.cluster import ClusterAdapter
+from captf_controllers.kinds.machine import MachineAdapter
+from captf_controllers.kinds.machinepool import MachinePoolAdapter
+from captf_controllers.reconcile.adapter import Adapter
+from captf_controllers.reconcile.environment import Environment
+from captf_controllers.reconcile.reconciler import WorkloadReconciler
+from captf_runtime.cache import Cache
+from captf_runtime.controller import (
+    Controller,
+    EventHandler,
+    Predicate,
+    Watch,
+    enqueue_mapped,
+    enqueue_owner,
+    predicates,
+)
+from captf_runtime.objects import CONFIG_MAP, JOB, NAMESPACE, SECRET, Kind
+
+MANAGED_SELECTOR = f"{labels.MANAGED}=true"
+VARIABLES_SELECTOR = f"{labels.VARIABLES}=true"
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """The two caches of the manager. ``variables`` holds the metadata of labelled variables sources.
+
+    ``namespace`` restricts every informer of a namespaced kind; empty means all namespaces.
+    """
+
+    main: Cache
+    variables: Cache
+    namespace: str = ""
+
+    def watch(
+        self,
+        kind: Kind,
+        handler: EventHandler,
+        *passing: Predicate,
+        variables: bool = False,
+        label_selector: str = "",
+        metadata_only: bool = False,
+    ) -> Watch:
+        """A watch of one kind under the namespace restriction; all of ``passing`` must let an event by."""
+        return Watch(
+            kind,
+            handler,
+            passing,
+            cache=self.variables if variables else self.main,
+            options={
+                "namespace": self.namespace if kind.namespaced else "",
+                "label_selector": label_selector,
+                "metadata_only": metadata_only,
+            },
+        )
+
+
+class _ClusterAdapterType(Protocol):
+    """Only for reading: the three adapters in one list."""
+
+    def __call__(self) -> Adapter: ...
+
+
+ADAPTERS: dict[Kind, _ClusterAdapterType] = {
+    TERRAFORM_CLUSTER: ClusterAdapter,  # type: ignore[dict-item]
+    TERRAFORM_MACHINE: MachineAdapter,  # type: ignore[dict-item]
+    TERRAFORM_MACHINE_POOL: MachinePoolAdapter,  # type: ignore[dict-item]
+}
+
+
+def workload_controllers(env: Environment, caches: Caches, concurrency: dict[Kind, int]) -> list[Controller]:
+    """One controller for each workload kind. ``concurrency`` gives the workers by kind."""
+    return [_controller(env, caches, kind, concurrency[kind]) for kind in ADAPTERS]
+
+
+def _controller(env: Environment, caches: Caches, kind: Kind, concurrency: int) -> Controller:
+    restricted: dict[str, object] = {"namespace": caches.namespace} if caches.namespace else {}
+    return Controller(
+        kind.kind.lower(),
+        for_=kind,
+        reconciler=WorkloadReconciler(env, ADAPTERS[kind]()),
+        cache=caches.main,
+        watches=_watches(caches, kind),
+        concurrency=concurrency,
+        options=restricted,
+    )
+
+
+def _watches(caches: Caches, kind: Kind) -> Sequence[Watch]:
+    main, watch = caches.main, caches.watch
+
+    def managed_secrets(handler: EventHandler) -> Watch:
+        # Metadata only: no payload of a state or credential is ever held by an informer.
+        return watch(SECRET, handler, label_selector=MANAGED_SELECTOR, metadata_only=True)
+
+    owner = watches.OWNER_OF[kind]
+    named = enqueue_mapped(watches.referenced_infrastructure(owner, kind))
+    common = [
+        watch(JOB, enqueue_owner(kind), label_selector=MANAGED_SELECTOR),
+        managed_secrets(enqueue_mapped(watches.owned_secret(kind))),
+        watch(owner, named, watches.cluster_changed) if owner == CLUSTER else watch(owner, named),
+        watch(
+            TERRAFORM_CLUSTER_IDENTITY,
+            enqueue_mapped(watches.users_of_identity(main, kind)),
+            predicates.generation_changed(),
+        ),
+        watch(
+            NAMESPACE,
+            enqueue_mapped(watches.objects_in_namespace(main, kind)),
+            predicates.labels_changed(),
+            metadata_only=True,
+        ),
+        *(
+            watch(
+                source,
+                enqueue_mapped(watches.users_of_source(main, kind, source)),
+                variables=True,
+                label_selector=VARIABLES_SELECTOR,
+                metadata_only=True,
+            )
+            for source in (CONFIG_MAP, SECRET)
+        ),
+    ]
+    if kind == TERRAFORM_CLUSTER:
+        gone = enqueue_mapped(watches.cluster_of_member(main))
+        members = (TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL)
+        return [*common, *(watch(member, gone, watches.deleted) for member in members)]
+    return [
+        *common,
+        watch(CLUSTER, enqueue_mapped(watches.members_of_cluster(main, kind)), watches.cluster_changed),
+        watch(
+            TERRAFORM_CLUSTER,
+            enqueue_mapped(watches.members_of_terraform_cluster(main, kind)),
+            watches.inherited_changed,
+        ),
+        managed_secrets(enqueue_mapped(watches.cluster_state(main, kind))),
+    ]

@@ -1,0 +1,73 @@
+"""TerraformMachinePool: membership, replicas, and the write-back in autoscaling mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from captf_controllers.api import reasons
+from captf_controllers.api.kinds import TERRAFORM_MACHINE_POOL
+from captf_controllers.api.machinepool import TerraformMachinePoolSpec, TerraformMachinePoolStatus
+from captf_controllers.decide import Schedule
+from captf_controllers.deletion.facts import Dependent
+from captf_controllers.kinds.narrow import narrow
+from captf_controllers.kinds.schedule import base_schedule
+from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.config import EffectiveConfig
+from captf_controllers.reconcile.outputs import health_observation
+from captf_controllers.reconcile.scope import Scope
+from captf_controllers.reconcile.state_step import StateView
+from captf_controllers.state.outputs import OutputFacts, OutputsResult
+
+
+class MachinePoolAdapter:
+    """The TerraformMachinePool's part of the shared pass."""
+
+    kind = TERRAFORM_MACHINE_POOL
+    spec_type = TerraformMachinePoolSpec
+    status_type = TerraformMachinePoolStatus
+
+    def output_facts(self, scope: Scope, *, applied: bool) -> OutputFacts:
+        return OutputFacts(applied=applied)
+
+    def publish(self, scope: Scope, outputs: OutputsResult, view: StateView) -> None:
+        pool = outputs.pool
+        if pool is None or not view.inputs_hash:
+            return
+        if pool.provider_id and pool.provider_id != narrow(scope.spec, TerraformMachinePoolSpec).provider_id:
+            scope.obj["spec"]["providerID"] = pool.provider_id
+            scope.spec = msgspec.structs.replace(scope.spec, provider_id=pool.provider_id)
+            scope.say("Normal", reasons.EVENT_PROVIDER_ID_SET, f"Set spec.providerID to {pool.provider_id}")
+        if (
+            pool.provider_id_list is not None
+            and pool.provider_id_list != narrow(scope.spec, TerraformMachinePoolSpec).provider_id_list
+        ):
+            scope.obj["spec"]["providerIDList"] = list(pool.provider_id_list)
+            scope.spec = msgspec.structs.replace(scope.spec, provider_id_list=pool.provider_id_list)
+        if pool.replicas is not None:
+            scope.update(replicas=pool.replicas)
+        if pool.instances is not None:
+            scope.update(instances=pool.instances or None)
+
+    def provisioned(self, scope: Scope) -> None:
+        scope.update(ready=True)
+
+    def health(self, scope: Scope, outputs: OutputsResult) -> Observation:
+        return health_observation(outputs.health)
+
+    def sampled(self, scope: Scope, health: Observation) -> None:
+        return
+
+    def dependents(self, scope: Scope) -> Sequence[Dependent]:
+        return ()
+
+    def schedule(self, scope: Scope, config: EffectiveConfig, books: Books) -> Schedule:
+        members = len(narrow(scope.spec, TerraformMachinePoolSpec).provider_id_list or ())
+        replicas = narrow(scope.status, TerraformMachinePoolStatus).replicas
+        converging = scope.provisioned and replicas is not None and members != replicas
+        return base_schedule(scope, config, books, refresh_after_apply=True, converging=converging)
+
+    def after(self, scope: Scope) -> None:
+        return

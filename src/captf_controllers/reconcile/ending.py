@@ -1,0 +1,316 @@
+"""The deleting branch of the pass: gather the facts, decide, carry the one step out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from captf_controllers.api import annotations as keys
+from captf_controllers.api import conditions as types
+from captf_controllers.api import labels, reasons
+from captf_controllers.api.kinds import TERRAFORM_CLUSTER
+from captf_controllers.deletion import abandon, cleanup, retain
+from captf_controllers.deletion.cleanup import Cleaned, Kept, MirrorConflict, RunLeaseLive, Target
+from captf_controllers.deletion.decision import (
+    AdoptRetained,
+    Cleanup,
+    Start,
+    Step,
+    Wait,
+    at_obstacle,
+    before_state,
+    decide,
+)
+from captf_controllers.deletion.facts import CredentialsObstacle, EarlyFacts, Facts, RestoreFinding
+from captf_controllers.inputs.build import Inputs, InputsRequest, gather
+from captf_controllers.inputs.records import choose_record
+from captf_controllers.jobs.failures import backoff_remaining, retry_delay
+from captf_controllers.jobs.reporting import RETAIN_HINT
+from captf_controllers.observability.conditions import job_in_message
+from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile import credentials as credential_step
+from captf_controllers.reconcile import material, ownership, restoring, state_step
+from captf_controllers.reconcile import outputs as outputs_step
+from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
+from captf_controllers.reconcile.start import StartRequest, Stopped, live_credentials_obstacle, start
+from captf_controllers.reconcile.state_step import StateView
+from captf_controllers.state.restore import RestoreEvaluation
+from captf_runtime.client.errors import NotFound
+from captf_runtime.objects import NAMESPACE, format_time, is_deleting
+from captf_runtime.queue import policies
+
+if TYPE_CHECKING:
+    from captf_controllers.reconcile.passes import Gathered
+
+
+def run(scope: Scope, gathered: Gathered) -> Outcome:
+    """One pass of a deleting object without an active Job."""
+    early = _early_facts(scope, gathered.books)
+    step = before_state(early)
+    if step is not None:
+        return _carry_out(scope, gathered, step)
+    view = state_step.read(scope, gathered.books)
+    if view.retained.foreign_uid:
+        facts = Facts(
+            early=early,
+            retained=view.retained,
+            adopt_retained=bool(scope.spec.adopt_retained_state),
+        )
+        return _carry_out(scope, gathered, decide(facts))
+    retaining = gathered.config.deletion_policy == "Retain"
+    if view.retained.own and not retaining:
+        cleanup.adopt_secrets(scope.client, scope.names)
+    state_step.classify(scope, gathered.books, view)
+    state_step.follow_up(scope, gathered.books, view)
+    outputs_step.map_state(scope, gathered.books, view)
+    if not retaining:
+        ownership.repair(scope, gathered.books, view)
+    ownership.show_foreign_lock(scope, view, gathered.lock)
+    restore = None
+    if view.hold is not None and not retaining:
+        restore = restoring.evaluate(scope, gathered.books, view, gathered.config)
+    facts = _facts(scope, gathered, early, view, restore)
+    step = decide(facts)
+    if isinstance(step, Start):
+        return _start(scope, gathered, facts, view, restore, step)
+    return _carry_out(scope, gathered, step)
+
+
+def _early_facts(scope: Scope, books: Books) -> EarlyFacts:
+    """Whether a destroy succeeded, and what a cluster still waits for.
+
+    Dependents are listed only when they can matter: live, past the watch filter, and for a cluster alone.
+    """
+    succeeded = books.destroy_succeeded or (
+        books.newest("apply", "destroy") is None
+        and scope.conditions.is_true(types.APPLY_JOB_SUCCEEDED)
+        and scope.conditions.reason(types.APPLY_JOB_SUCCEEDED) == reasons.DESTROY_SUCCEEDED
+    )
+    if succeeded or scope.kind != TERRAFORM_CLUSTER:
+        return EarlyFacts(subject=scope.subject, destroy_succeeded=succeeded)
+    dependents = tuple(scope.adapter.dependents(scope))
+    if not dependents:
+        scope.observe(Observation(types.DELETION_BLOCKED, types.FALSE, reasons.NOT_BLOCKED))
+    return EarlyFacts(
+        subject=scope.subject, dependents=dependents, cluster_name=scope.lease_owner.cluster_name
+    )
+
+
+def _facts(
+    scope: Scope,
+    gathered: Gathered,
+    early: EarlyFacts,
+    view: StateView,
+    restore: RestoreEvaluation | None,
+) -> Facts:
+    books, limit = gathered.books, gathered.config.jobs.failed_limit
+    failures = books.failures("destroy")
+    next_attempt = ""
+    if failures.newest_finish is not None:
+        delay = timedelta(seconds=retry_delay(failures.n, limit))
+        next_attempt = format_time(failures.newest_finish + delay)
+    failure = last_destroy_failure(scope, books)
+    present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
+    message = present.message if failure and present is not None else ""
+    return Facts(
+        early=early,
+        policy=gathered.config.deletion_policy,
+        adopt_retained=bool(scope.spec.adopt_retained_state),
+        has_state=view.state is not None,
+        hold=view.hold,
+        abandon=scope.annotation(keys.ABANDON_INFRASTRUCTURE),
+        restore=_restore_finding(scope, restore),
+        last_destroy_failure=failure,
+        last_destroy_message=message.removesuffix(f"; {RETAIN_HINT}"),
+        destroy_backoff=backoff_remaining(failures, limit, scope.now),
+        next_attempt=next_attempt,
+    )
+
+
+def last_destroy_failure(scope: Scope, books: Books) -> str:
+    """The reason of ``ApplyJobSucceeded`` when the last destroy failed, else empty.
+
+    The condition must be about a destroy Job: one that an earlier pass left when a destroy could not start,
+    or that a failed apply left, is no failed destroy. A restore that ran since does not end the case; an
+    interrupted destroy changes no condition and so never makes one.
+    """
+    condition = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
+    last = scope.status.last_run
+    if condition is None or condition.status != types.FALSE or last is None:
+        return ""
+    if last.operation not in {"destroy", "restore"}:
+        return ""
+    job = job_in_message(condition.message)
+    if job is None or "-destroy-a" not in job:
+        return ""
+    newest = books.newest("apply", "destroy")
+    if newest is not None and newest.op != "destroy":
+        return ""
+    return condition.reason
+
+
+def _restore_finding(scope: Scope, evaluation: RestoreEvaluation | None) -> RestoreFinding:
+    value = (scope.annotation(keys.RESTORE_STATE) or "").strip()
+    if evaluation is None or not value:
+        return RestoreFinding()
+    if evaluation.start is not None:
+        return RestoreFinding("startable", value, evaluation.start.serial)
+    return RestoreFinding("not-found" if evaluation.not_found else "consumed", value)
+
+
+def _start(
+    scope: Scope,
+    gathered: Gathered,
+    facts: Facts,
+    view: StateView,
+    restore: RestoreEvaluation | None,
+    step: Start,
+) -> Outcome:
+    """A Job is about to start: prepare the credentials now, and only now."""
+    scope.observe(*step.conditions)
+    prepared = credential_step.prepare(scope, gathered.config)
+    obstacle = live_credentials_obstacle(prepared)
+    if obstacle is None and not prepared.ready:
+        obstacle = CredentialsObstacle(types.IDENTITY_ALLOWED, types.UNKNOWN, reasons.IDENTITY_CHECK_FAILED)
+    if obstacle is not None:
+        return _carry_out(scope, gathered, at_obstacle(facts, step.operation, obstacle))
+    backup = restore.start.backup if restore is not None and restore.start is not None else None
+    chosen = material.choose(
+        scope,
+        step.operation,
+        gathered.books.records,
+        view,
+        inputs=_current_inputs(scope, gathered, view) if step.operation == "destroy" else None,
+        backup=backup,
+    )
+    request = StartRequest(
+        operation=step.operation,
+        reason="Deleting" if step.operation == "destroy" else "RestoreRequested",
+        books=gathered.books,
+        config=gathered.config,
+        credentials=prepared,
+        lock=gathered.lock,
+    )
+    scope.env.metrics.decision(scope.kind.kind, step.operation, request.reason)
+    ended = start(scope, request, chosen)
+    if not isinstance(ended, Stopped):
+        return ended
+    if ended.error is not None:
+        scope.deferred_error = ended.error
+    following = at_obstacle(facts, step.operation, ended.obstacle)
+    if isinstance(following, Cleanup):
+        scope.deferred_error = None
+    return _carry_out(scope, gathered, following)
+
+
+def _current_inputs(scope: Scope, gathered: Gathered, view: StateView) -> Inputs | None:
+    """The inputs as the spec makes them now: the last resort of a cluster or pool without a record."""
+    records = gathered.books.records
+    if not scope.mutable or choose_record(records, view.inputs_hash) is not None:
+        return None
+    return gather(
+        scope.client,
+        InputsRequest(
+            obj=scope.obj,
+            spec=scope.spec,
+            cluster=scope.owners.cluster,
+            owner_object=scope.owners.owner,
+            terraform_cluster=scope.owners.terraform_cluster,
+            owner_gate=None,
+            records=records,
+        ),
+        scope.env.states,
+    )
+
+
+def _carry_out(scope: Scope, gathered: Gathered, step: Step) -> Outcome:
+    match step:
+        case Wait(_, requeue_after, conditions):
+            scope.observe(*conditions)
+            return Outcome(requeue_after=requeue_after)
+        case AdoptRetained(uid):
+            state_step.adopt_retained(scope, uid)
+            return Outcome(requeue_after=policies.LAG.delay())
+        case Cleanup():
+            return _clean_up(scope, gathered, step)
+        case Start(operation):
+            raise AssertionError(f"a start of {operation} is carried out where it was decided")
+
+
+def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
+    """Run the cleanup; when every step is done the finalizer goes with the pass's last patch."""
+    identity = gathered.config.identity
+    mirrored = identity is not None and identity.kind != "Secret"
+    target = Target(
+        names=scope.names,
+        uid=scope.uid,
+        identity=identity.name if mirrored and identity is not None else "",
+    )
+    result = cleanup.clean_up(scope.client, target, step.mode, scope.now)
+    match result:
+        case RunLeaseLive(lease):
+            message = f"The deletion waits for Job {lease.holder}, which holds the object's run lease, to end"
+            scope.observe(Observation(types.DELETING, types.TRUE, "Deleting", message))
+            return Outcome(requeue_after=policies.LAG.delay())
+        case MirrorConflict():
+            return Outcome(requeue_after=policies.LAG.delay())
+        case Cleaned(kept, mirror_removed):
+            scope.remove_finalizer()
+            if mirror_removed:
+                scope.terminal_events.append(
+                    PendingEvent(
+                        "Normal",
+                        reasons.EVENT_MIRROR_REMOVED,
+                        f"Removed the credential mirror of identity {target.identity}: nothing uses it any more",
+                    )
+                )
+            scope.terminal_events += _release_events(scope, step, kept)
+            scope.ctx.logger.info("object released", mode=step.mode, cause=step.cause)
+            return Outcome(release=True)
+
+
+def _release_events(scope: Scope, step: Cleanup, kept: Kept) -> list[PendingEvent]:
+    removed = f"Removed finalizer {scope.finalizer}"
+    match step.mode:
+        case "destroyed":
+            return [
+                PendingEvent(
+                    "Normal",
+                    reasons.EVENT_DESTROYED,
+                    "Infrastructure destroyed; state and inputs removed",
+                ),
+                PendingEvent("Normal", reasons.EVENT_FINALIZER_REMOVED, f"{removed} after the destroy"),
+            ]
+        case "no-state":
+            return [
+                PendingEvent(
+                    "Normal", reasons.EVENT_FINALIZER_REMOVED, f"{removed}: there was nothing to destroy"
+                )
+            ]
+        case "abandoned":
+            note = abandon.note(scope.subject, step.cause)
+            return [PendingEvent("Warning", reasons.EVENT_INFRASTRUCTURE_ABANDONED, note)]
+        case "retained":
+            note = retain.retained_note(
+                scope.finalizer,
+                scope.uid,
+                states=kept.states,
+                backups=kept.backups,
+                inputs=kept.inputs,
+                terminating=_terminating(scope),
+            )
+            return [PendingEvent("Normal", reasons.EVENT_INFRASTRUCTURE_RETAINED, note)]
+        case "released":
+            note = (
+                f"{removed}: the state belongs to an earlier object "
+                f"({labels.RETAINED_FROM_UID}={step.retaining_uid}) and was left as it was"
+            )
+            return [PendingEvent("Normal", reasons.EVENT_FINALIZER_REMOVED, note)]
+
+
+def _terminating(scope: Scope) -> bool:
+    try:
+        return is_deleting(scope.client.get(NAMESPACE, scope.namespace, metadata_only=True))
+    except NotFound:
+        return True

@@ -1,0 +1,40 @@
+"""Keeping the object's own Secrets its own, and telling of a lock that is not."""
+
+from __future__ import annotations
+
+from captf_controllers.api import conditions as types
+from captf_controllers.api import reasons
+from captf_controllers.api.owner import Owner
+from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.scope import Scope
+from captf_controllers.reconcile.state_step import StateView
+from captf_controllers.state.lock import Lock
+from captf_controllers.state.ownership import repair_owners
+
+
+def repair(scope: Scope, books: Books, view: StateView) -> None:
+    """Give every Secret of the object exactly the right owner reference again. Never fails the pass."""
+    state = view.state
+    repaired = repair_owners(
+        scope.client,
+        Owner.of(scope.obj),
+        states=state.secrets if state is not None else (),
+        others=books.records.secrets,
+        skip_states=view.adopted_now,
+    )
+    for failure in repaired.failures:
+        scope.ctx.logger.warning("owner reference not repaired", why=failure)
+    if repaired.total:
+        scope.say(
+            "Normal",
+            reasons.EVENT_OWNER_REFERENCES_REPAIRED,
+            f"The object owns its Secrets again: {repaired.describe()}",
+        )
+
+
+def show_foreign_lock(scope: Scope, view: StateView, lock: Lock | None) -> None:
+    """A state that reads but is locked by somebody else: Jobs start, wait for the lock and fail."""
+    if view.state is None or lock is None or lock.kind != "foreign":
+        return
+    scope.observe(Observation(types.STATE_READABLE, types.FALSE, reasons.STATE_LOCKED, lock.message))

@@ -1,0 +1,89 @@
+"""The reconciler of the three workload kinds: one shared pass, an adapter for what differs."""
+
+from __future__ import annotations
+
+from captf_controllers.api import finalizers
+from captf_controllers.api.kinds import API_VERSION
+from captf_controllers.api.labels import WATCH_FILTER
+from captf_controllers.api.typed import spec_of, status_of
+from captf_controllers.reconcile import passes, preamble
+from captf_controllers.reconcile.adapter import Adapter
+from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.environment import Environment
+from captf_controllers.reconcile.finish import finish
+from captf_controllers.reconcile.own_writes import OwnWrites
+from captf_controllers.reconcile.scope import Outcome, Scope
+from captf_runtime.client.errors import NotFound
+from captf_runtime.controller import Context, Request, Result
+from captf_runtime.objects import Object, has_finalizer, is_deleting, labels_of
+
+
+class WorkloadReconciler:
+    """Reconciles one of TerraformCluster, TerraformMachine and TerraformMachinePool.
+
+    Expected flow: a controller hands it requests; each runs one pass over the object as the cache knows it.
+    It guarantees one status write per pass, that nothing runs on an object of another watch filter, and that
+    an object that is gone leaves no metric series behind.
+    """
+
+    def __init__(self, env: Environment, adapter: Adapter) -> None:
+        self._env = env
+        self._adapter = adapter
+        self._own_writes = OwnWrites(env.cache, adapter.kind)
+
+    def reconcile(self, ctx: Context, request: Request) -> Result | None:
+        """Run one pass. Raises the pass's error after its status was written as far as it came."""
+        adapter, env = self._adapter, self._env
+        kind = adapter.kind
+        try:
+            obj = self._own_writes.latest(request.namespace, request.name)
+        except NotFound:
+            env.metrics.remove_object(kind.kind, request.namespace, request.name)
+            return None
+        if not self._watched(obj):
+            return None
+        if is_deleting(obj) and not has_finalizer(obj, finalizers.finalizer_of(kind.kind)):
+            env.metrics.remove_object(kind.kind, request.namespace, request.name)
+            return None
+        obj = {**obj, "apiVersion": API_VERSION, "kind": kind.kind}
+        scope = Scope(
+            env=env,
+            ctx=ctx,
+            client=env.api.bind(ctx),
+            adapter=adapter,
+            obj=obj,
+            now=env.clock.now(),
+            spec=spec_of(obj, adapter.spec_type),
+            status=status_of(obj, adapter.status_type),
+        )
+        outcome = self._run(scope)
+        self._own_writes.wrote(scope.written)
+        if scope.deferred_error is not None:
+            raise scope.deferred_error
+        return Result(requeue_after=outcome.requeue_after) if outcome.requeue_after > 0 else None
+
+    def _run(self, scope: Scope) -> Outcome:
+        entered = preamble.enter(scope)
+        if isinstance(entered, Outcome):
+            return entered
+        found = scope.conditions
+        books: list[Books] = []
+        try:
+            outcome = passes.run(scope, paused=entered.paused, gathered_into=books)
+        except Exception as error:
+            # The conditions reached so far are worth writing whatever went wrong; the error goes on.
+            try:
+                finish(scope, found, books[0] if books else None, Outcome())
+            except Exception as second:
+                raise ExceptionGroup(
+                    "the pass failed, and so did its status patch", [error, second]
+                ) from None
+            raise
+        outcome = finish(scope, found, books[0] if books else None, outcome)
+        if not outcome.release:
+            scope.adapter.after(scope)
+        return outcome
+
+    def _watched(self, obj: Object) -> bool:
+        wanted = self._env.options.watch_filter
+        return not wanted or labels_of(obj).get(WATCH_FILTER) == wanted

@@ -1,0 +1,277 @@
+"""Reading the object's state, and everything that follows from what was read.
+
+In order: retained state of another object; the class of what was read; adoption of a new state; the
+ever-applied marks; a backup of a new serial; the outputs. Nothing is adopted, backed up or mapped before it
+is certain that the Secrets are the object's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from captf_controllers.api import annotations as keys
+from captf_controllers.api import conditions as types
+from captf_controllers.api import names, reasons
+from captf_controllers.api.owner import Owner
+from captf_controllers.api.workspace import StateBackup
+from captf_controllers.deletion import retain
+from captf_controllers.deletion.cleanup import adopt_secrets
+from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state
+from captf_controllers.deletion.facts import Hold, HoldReason, RetainedFinding
+from captf_controllers.deletion.secrets import find_kept
+from captf_controllers.inputs import records as inputs_records
+from captf_controllers.inputs.records import Records
+from captf_controllers.jobs.outcomes import FinishedJob
+from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile import early_writes, report
+from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.scope import PendingEvent, Scope
+from captf_controllers.state.adoption import AdoptionSource, adopt, adoption_due, adoption_source
+from captf_controllers.state.backups import take_backup
+from captf_controllers.state.reader import read_state
+from captf_controllers.state.reading import State, StateReading
+from captf_runtime.objects import SECRET, Object
+
+_HOLD_REASONS: dict[str, HoldReason] = {
+    "StateCorrupt": "StateCorrupt",
+    "StateEncrypted": "StateEncrypted",
+    "StateInconsistent": "StateInconsistent",
+}
+
+
+@dataclass(slots=True)
+class StateView:
+    """What the rest of the pass knows about the state.
+
+    ``hold`` is set when nothing may run on it; ``adopted_now`` when this pass took ownership of the chunks.
+    """
+
+    reading: StateReading
+    retained: RetainedFinding = RetainedFinding()
+    hold: Hold | None = None
+    adopted_now: bool = False
+    new_serial: bool = False
+
+    @property
+    def state(self) -> State | None:
+        return self.reading.state
+
+    @property
+    def inputs_hash(self) -> str:
+        return self.reading.state.inputs_hash if self.reading.state is not None else ""
+
+
+def read(scope: Scope, books: Books) -> StateView:
+    """Read the state and look for retained labels; nothing is written."""
+    reading = read_state(scope.client, scope.namespace, scope.names.suffix, scope.env.states)
+    return StateView(reading=reading, retained=find_retained(scope, books.records, reading))
+
+
+def find_retained(scope: Scope, records: Records, reading: StateReading) -> RetainedFinding:
+    """The retained labels on the object's Secrets.
+
+    The inputs Secrets and the state chunks were read anyway; backups are listed as well only when the state
+    is missing or unreadable, so an ordinary pass makes no request here.
+    """
+    secrets: list[Object] = list(records.secrets)
+    if reading.state is not None:
+        secrets += reading.state.secrets
+    else:
+        kept = find_kept(scope.client, scope.names)
+        secrets += [*kept.states, *kept.backups]
+    return retain.retained_finding(secrets, scope.uid)
+
+
+def adopt_retained(scope: Scope, retaining_uid: str) -> None:
+    """Take an earlier object's Secrets over; the next pass owns them and reads them as its own."""
+    count = adopt_secrets(scope.client, scope.names)
+    report.emit(
+        scope,
+        PendingEvent(
+            "Normal",
+            reasons.EVENT_RETAINED_STATE_ADOPTED,
+            f"Took over {count} Secrets that an earlier object of this name retained "
+            f"(uid {retaining_uid}): spec.adoptRetainedState is true",
+        ),
+    )
+
+
+def hold_on_retained(scope: Scope, retaining_uid: str) -> None:
+    """A live object never takes retained state over unasked, nor does anything else with it."""
+    message = retain.hold_message(retaining_uid, namespace=scope.namespace)
+    scope.observe(Observation(types.STATE_READABLE, types.FALSE, reasons.RETAINED_STATE_FOUND, message))
+
+
+def classify(scope: Scope, books: Books, view: StateView) -> None:
+    """Decide what the reading means and set ``StateReadable``.
+
+    A missing state is a loss when the object ever applied, an unknown outcome when its first apply was never
+    confirmed, and nothing to speak of otherwise. A confirmation that names the recorded Job is consumed here.
+    """
+    reading = view.reading
+    if reading.state is not None:
+        scope.observe(Observation(types.STATE_READABLE, types.TRUE, reasons.STATE_READ))
+        return
+    if reading.problem is not None:
+        view.hold = Hold(_HOLD_REASONS[reading.problem.reason], reading.message)
+    else:
+        view.hold = _missing(scope, books)
+    if view.hold is None:
+        scope.observe(
+            Observation(types.STATE_READABLE, types.UNKNOWN, reasons.STATE_NOT_FOUND, "No state yet")
+        )
+        return
+    scope.observe(
+        Observation(types.STATE_READABLE, types.FALSE, view.hold.reason, _live_message(scope, view.hold))
+    )
+
+
+def signals(scope: Scope, records: Records) -> Signals:
+    """The ever-applied signals that cost no list."""
+    return Signals(
+        provisioned=scope.provisioned,
+        marker=records.ever_applied_marker,
+        digest=bool(records.any_digest),
+        deleting=scope.deleting,
+        applied_as=scope.annotation(keys.APPLIED_AS) or "",
+        suffix=scope.names.suffix,
+        unconfirmed_job=records.unconfirmed_apply,
+    )
+
+
+def _missing(scope: Scope, books: Books) -> Hold | None:
+    known = signals(scope, books.records)
+    signal = ever_applied(known, lambda: backup_exists(scope))
+    hold = missing_state(known, signal, names.state_secret(scope.names.suffix))
+    if hold is None or hold.reason != "ApplyOutcomeUnknown":
+        return hold
+    confirmed = scope.annotation(keys.CONFIRM_NO_RESOURCES)
+    if confirmed != hold.job:
+        return hold
+    inputs_records.clear_unconfirmed(scope.client, Owner.of(scope.obj))
+    books.records = inputs_records.read_records(scope.client, Owner.of(scope.obj))
+    if not early_writes.consume_annotation(scope, keys.CONFIRM_NO_RESOURCES):
+        books.suppress_marks = True
+        books.requeue_lag = True
+    return None
+
+
+def backup_exists(scope: Scope) -> bool:
+    selector = names.backup_selector(scope.names.suffix)
+    listed = scope.client.list(SECRET, scope.namespace, label_selector=selector, metadata_only=True, limit=1)
+    return bool(listed.items)
+
+
+def _live_message(scope: Scope, hold: Hold) -> str:
+    """What a live object says; a deleting one's message is written by the deletion decision."""
+    restore = (
+        f"kubectl annotate {scope.subject.resource} -n {scope.namespace} {scope.name} "
+        f"{keys.RESTORE_STATE}=<serial>"
+    )
+    cause = hold.cause[:1].upper() + hold.cause[1:]
+    if hold.job:
+        confirm = (
+            f"kubectl annotate {scope.subject.resource} -n {scope.namespace} {scope.name} "
+            f"{keys.CONFIRM_NO_RESOURCES}={hold.job}"
+        )
+        return f"{cause}. No Job runs. After checking at the provider that it created nothing: {confirm}"
+    return (
+        f"{cause}. No Job runs until a state can be read; to restore a backup, name a serial of "
+        f"status.stateBackups: {restore}"
+    )
+
+
+def follow_up(scope: Scope, books: Books, view: StateView) -> None:
+    """Adopt, mark as applied and back up a state that reads. Errors of adoption fail the pass."""
+    state = view.state
+    if state is None:
+        return
+    scope.state_resources, scope.state_bytes = state.managed_resources, state.bytes
+    previous = scope.status.observed_state_serial or 0
+    view.new_serial = state.serial != previous
+    scope.update(observed_state_serial=state.serial or None)
+    _adopt(scope, books, view)
+    if view.inputs_hash or scope.provisioned:
+        _mark_applied(scope, books)
+    if view.new_serial and not scope.deleting and scope.env.options.state_backups > 0:
+        _back_up(scope, books, previous)
+
+
+def _adopt(scope: Scope, books: Books, view: StateView) -> None:
+    source = adoption_source(
+        _source(books.newest("apply"), restore=False), _source(books.newest("restore"), restore=True)
+    )
+    if source is None or not adoption_due(source, view.inputs_hash):
+        return
+    owner = Owner.of(scope.obj)
+    adopt(scope.client, owner, source.inputs_hash or "")
+    view.adopted_now = True
+    hash_text = f"inputs hash {source.inputs_hash}" if source.inputs_hash else "without an inputs hash"
+    report.emit(
+        scope,
+        PendingEvent(
+            "Normal",
+            reasons.EVENT_STATE_ADOPTED,
+            f"Adopted the state of Job {source.job}, {hash_text}",
+            report.job_reference(scope.namespace, source.job),
+        ),
+    )
+    view.reading = read_state(scope.client, scope.namespace, scope.names.suffix, scope.env.states)
+
+
+def _source(job: FinishedJob | None, *, restore: bool) -> AdoptionSource | None:
+    if job is None or not job.succeeded:
+        return None
+    recorded = job.job.annotations.get(keys.INPUTS_HASH)
+    return AdoptionSource(job.name, job.finished_at, recorded, restore)
+
+
+def _mark_applied(scope: Scope, books: Books) -> None:
+    records = books.records
+    if records.durable is not None and not records.ever_applied_marker:
+        inputs_records.mark_applied(scope.client, Owner.of(scope.obj))
+        books.records = inputs_records.read_records(scope.client, Owner.of(scope.obj))
+    scope.annotate(keys.APPLIED_AS, scope.names.suffix)
+
+
+def _back_up(scope: Scope, books: Books, previous: int) -> None:
+    newest = books.finished[0].name if books.finished else ""
+    outcome = take_backup(
+        scope.client,
+        Owner.of(scope.obj),
+        keep=scope.env.options.state_backups,
+        cluster_name=scope.lease_owner.cluster_name,
+        source_job=newest,
+        pending_restore=_pending_restore(scope),
+        now=scope.now,
+    )
+    metrics, kind = scope.env.metrics, scope.kind.kind
+    if outcome.retry:
+        scope.update(observed_state_serial=previous or None)
+    if outcome.skipped:
+        metrics.backups(kind, "skipped")
+        scope.ctx.logger.warning("state backup skipped", why=outcome.skipped)
+    if outcome.pruned:
+        metrics.backups(kind, "pruned", outcome.pruned)
+    if outcome.backups is not None:
+        show_backups(scope, outcome.backups)
+    if outcome.taken is not None:
+        metrics.backups(kind, "taken")
+        report.emit(
+            scope,
+            PendingEvent(
+                "Normal",
+                reasons.EVENT_STATE_BACKED_UP,
+                outcome.note,
+            ),
+        )
+
+
+def show_backups(scope: Scope, backups: tuple[StateBackup, ...]) -> None:
+    """Publish the complete backups, newest first; none leaves the field out."""
+    scope.update(state_backups=backups or None)
+
+
+def _pending_restore(scope: Scope) -> int | None:
+    text = (scope.annotation(keys.RESTORE_STATE) or "").strip()
+    return int(text) if text.isdecimal() else None
