@@ -305,7 +305,8 @@ class Controller:
     def _work(self, stop: threading.Event) -> None:
         while True:
             with self.queue.process() as item:
-                if item is None:
+                # The stop signal may be a moment ahead of the queue's shutdown.
+                if item is None or stop.is_set():
                     return
                 self._handle(item, stop)
 

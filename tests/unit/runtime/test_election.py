@@ -472,19 +472,21 @@ def test_another_holder_ends_leadership_at_once(client: MemoryClient, clock: Vir
 def test_a_renewal_that_hangs_does_not_keep_leadership(client: MemoryClient, clock: VirtualClock) -> None:
     candidate = Candidate(client, clock, "a")
     assert candidate.started.wait(DEADLINE)
-    release = threading.Event()
+    hanging, release = threading.Event(), threading.Event()
 
     def hang(verb: str, kind: Kind) -> None:
+        hanging.set()
         release.wait(DEADLINE)
 
     client.before = hang
     clock.wait_for_waiters(2)
     clock.advance(2)
-    clock.wait_for_waiters(1)
+    assert hanging.wait(DEADLINE)
     clock.advance(8)
     eventually(lambda: bool(candidate.lost))
     release.set()
     candidate.thread.join(DEADLINE)
+    assert not candidate.thread.is_alive()
     # What came back late does not open the fence again.
     assert not candidate.elector.fence.is_open
     clock.wait_for_waiters(1)
