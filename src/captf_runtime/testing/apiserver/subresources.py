@@ -213,7 +213,8 @@ class Logs:
         pieces = self._find(namespace, name, options)
         if pieces is None:
             raise self._waiting(record.object, name, options)
-        stream = call.exchange.stream("text/plain", {})
+        # The server ends the connection after a stream; a client must not send its next request on it.
+        stream = call.exchange.stream("text/plain", {"Connection": "close"})
         for piece in pieces:
             if not stream.send(piece) or not stream.alive():
                 return

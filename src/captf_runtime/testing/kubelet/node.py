@@ -293,15 +293,26 @@ class Kubelet:
         try:
             self._client.create_subresource(POD, name_of(pod), "binding", binding, namespace_of(pod))
         except Conflict:
+            found = self._live(pod)
+            if found is not None and not is_deleting(found):
+                node = (found.get("spec") or {}).get("nodeName") or ""
+                if not node:
+                    raise  # for another reason: it is tried again
+                return bool(node == self._node_name)
             return False
         except (NotFound, MethodNotAllowed):
-            try:
-                found = self._client.get(POD, name_of(pod), namespace_of(pod))
-            except NotFound:
+            if self._live(pod) is None:
                 return False
             self._binds = False
-            return uid_of(found) == uid_of(pod)
         return True
+
+    def _live(self, pod: Object) -> Object | None:
+        """Read the pod anew; None when it is gone, even if another has its name."""
+        try:
+            found = self._client.get(POD, name_of(pod), namespace_of(pod))
+        except NotFound:
+            return None
+        return found if uid_of(found) == uid_of(pod) else None
 
     def _worker_done(self, worker: PodWorker) -> None:
         with self._changed:

@@ -676,8 +676,11 @@ class PodWorker:
             try:
                 request()
                 return
-            except (NotFound, Conflict):
-                return  # gone, or another pod of this name by now
+            except NotFound:
+                return
+            except Conflict:
+                if not self._is_current():
+                    return
             except ApiError as error:
                 _logger.debug("a write of the kubelet failed", pod=self.name, err=error)
             if self._requests.stopped:
@@ -685,6 +688,15 @@ class PodWorker:
             with self._changed:
                 self._clock.wait_condition(self._changed, pause)
             pause = min(pause * 2, _LONGEST_RETRY)
+
+    def _is_current(self) -> bool:
+        """Say whether the object of this name is still this pod; when it cannot be known, it is."""
+        try:
+            return uid_of(self._services.client.get(POD, self.name, self.namespace)) == self.uid
+        except NotFound:
+            return False
+        except ApiError:
+            return True
 
     def _report(self, reason: str, message: str) -> None:
         if (reason, message) not in self._reported:
