@@ -21,7 +21,7 @@ from captf_controllers.jobs.views import JobPhase, JobView
 from captf_controllers.observability.metrics import JobResult
 from captf_runtime.client.errors import Conflict, Invalid, NotFound
 from captf_runtime.client.verbs import Verbs
-from captf_runtime.objects import JOB, SECRET, controller_of, uid_of
+from captf_runtime.objects import JOB, SECRET, owner_references, uid_of
 
 __all__ = [
     "FinishedJob",
@@ -232,8 +232,7 @@ def delete_run_secret(client: Verbs, job: JobView) -> bool:
     name = names.per_run_secret(job.name)
     try:
         secret = client.get(SECRET, name, job.namespace, metadata_only=True)
-        owner = controller_of(secret)
-        if owner is None or owner.uid != job.uid:
+        if all(owner.uid != job.uid for owner in owner_references(secret)):
             return False
         client.delete(SECRET, name, job.namespace, propagation_policy="Background", uid=uid_of(secret))
     except (NotFound, Conflict):
