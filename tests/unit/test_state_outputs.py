@@ -156,6 +156,13 @@ def test_exports_that_cannot_be_hashed_break_the_contract() -> None:
     assert not result.cluster.exports_valid
 
 
+def test_published_exports_have_no_null_members() -> None:
+    exports = {"a": None, "b": [None, {"c": None, "d": 1}], "e": {"f": None}}
+    cluster = mapped("TerraformCluster", {**CLUSTER, "exports": exports}).cluster
+    assert cluster is not None
+    assert cluster.exports == {"b": [None, {"d": 1}], "e": {}}
+
+
 def test_exports_keep_what_was_written() -> None:
     exports = {"exports": Output(b'{"b":123456789012345678901234567890,"a":"x"}', b"", True)}
     assert compact(read_exports(exports)) == '{"b":123456789012345678901234567890,"a":"x"}'

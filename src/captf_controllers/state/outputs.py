@@ -81,7 +81,8 @@ class ClusterOutputs:
     Args:
         endpoint: the endpoint, None also when the output is null.
         failure_domains: the domains, empty when the output is null.
-        exports: the exports as builtin values; absent when too large or broken (see `exports_size`).
+        exports: the exports for `status.exports`: builtin values, without null members; None when they are
+            too large or broken (see `exports_size`).
         exports_size: bytes of the compact form; 0 when the output breaks the contract.
     """
 
@@ -325,7 +326,19 @@ def read_domain_names(outputs: Mapping[str, Output]) -> tuple[str, ...]:
 
 
 def _builtin(value: Json) -> Any:
-    return msgspec.json.decode(compact(value))
+    """Return exports as `status.exports` holds them: builtin values, without members that are null.
+
+    A merge patch cannot write a null member: it would remove it, and every pass would try again.
+    """
+    return _without_nulls(msgspec.json.decode(compact(value)))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
 
 
 def _endpoint(value: Any) -> Endpoint:
