@@ -51,8 +51,8 @@ class Tree:
         return document
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts the runner with this tree as its root directory, as process 1 of its own."""
-        command = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+        """Starts the runner with this tree as its root directory, as process 1 of its own, without rights."""
+        command = 'mount -t proc proc "$0/proc" && exec chroot --userspec=65532:65532 "$0" "$@"'
         return subprocess.Popen(
             [
                 *("unshare", "--mount", "--pid", "--fork", "sh", "-c", command, str(self.root)),
@@ -87,6 +87,9 @@ def tree(tmp_path: Path, runner: Path) -> Tree:
     main = render("cluster", values, {"local": {"path": "/tmp/state"}})
     (tmp_path / "captf" / "config" / "main.tf.json").write_text(json.dumps(main))
     (tmp_path / "captf" / "config" / "terraform.tfvars.json").write_text(json.dumps(values))
+    tmp_path.chmod(0o755)
+    for name in ("captf/work", "tmp"):
+        os.chown(tmp_path / name, 65532, 65532)
     return Tree(tmp_path)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -54,6 +55,22 @@ def test_a_frozen_runner_copies_its_outer_file(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "executable", str(outer))
     artefact.copy_to(str(tmp_path / "second"), {})
     assert (tmp_path / "second").read_bytes() == b"the whole executable"
+
+
+def test_it_needs_the_standard_library_only() -> None:
+    allowed = sys.stdlib_module_names | {"captf_controllers"}
+    for source in sorted((SOURCE / "captf_controllers" / "runner").glob("*.py")):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                imported = [node.module or ""]
+            else:
+                continue
+            for name in imported:
+                assert name.partition(".")[0] in allowed, f"{source.name} imports {name}"
+                if name.startswith("captf_controllers"):
+                    assert name.startswith("captf_controllers.runner"), f"{source.name} imports {name}"
 
 
 def test_the_version_is_that_of_the_project() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -511,6 +512,23 @@ class TestInterruption:
         ran = interrupted(image, "apply", when="ready", signals=[signal.SIGTERM] * 3)
         assert ran.steps[-2:] == [("apply", 1), ("state-push", 0)]
         assert ran.error["kind"] == "interrupted"
+
+    def test_a_signal_during_the_start_is_not_lost(self, image: FakeImage) -> None:
+        def signalled() -> None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            os.kill(os.getpid(), signal.SIGTERM)  # stays pending, also for the program that starts next
+
+        process = subprocess.run(
+            image.arguments("apply"),
+            env={**image.environ, "PYTHONPATH": str(SOURCE)},
+            preexec_fn=signalled,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        ran = image.ran(process.returncode, process.stdout, process.stderr)
+        assert (ran.exit, ran.error["kind"], ran.error["step"]) == (1, "interrupted", "init")
+        assert (ran.steps, ran.calls) == ([("init", 1)], [])
 
 
 class TestUsage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     settings = Settings()
     if command == "run":
+        # A signal that comes before the run can handle it must wait, not end a run without a result.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
         # Imported here: `copy` runs in a container with little memory and needs none of it.
         from captf_controllers.runner.entry import run
 

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 1 << 16
 _LONGEST_WAIT = 1.0
@@ -43,13 +45,17 @@ class Interruption:
             self.since = time.monotonic()
 
     def install(self) -> None:
-        """Takes over SIGTERM and SIGINT, and lets every signal wake `run_child`. For the main thread only."""
+        """Takes over SIGTERM and SIGINT, and lets every signal wake `run_child`. For the main thread only.
+
+        Signals that were blocked until now arrive at once.
+        """
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wakeup = reader
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, self._on_child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*STOP_SIGNALS, signal.SIGCHLD})
 
     @property
     def wakeup(self) -> int | None:
