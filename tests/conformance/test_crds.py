@@ -93,7 +93,7 @@ def test_a_status_is_written_beside_the_spec(client: Client) -> None:
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             }
         ],
-        "exports": {"a": [1, None, {"b": 2}]},
+        "exports": {"a": [1, {"b": 2}], "c": {}},
         "initialization": {"provisioned": True},
         "failureDomains": [{"name": "a", "controlPlane": True}],
     }
