@@ -9,7 +9,14 @@ options go through the marker of the same name::
 `real_control_plane` is a real etcd, kube-apiserver and kube-controller-manager, shared by the session; tests
 that ask for it are skipped, with the reason, where `KUBEBUILDER_ASSETS` names no folder with the binaries.
 
-`client` is a client of `api_server` with all rights.
+`client` is a client of `api_server` with all rights. `manager` is a manager on it: add controllers, which read
+from `manager.cache`, then start it::
+
+    def test_copies(client, manager):
+        manager.add(Controller("copies", for_=SECRET, reconciler=Copies(client), cache=manager.cache))
+        manager.start()
+        client.create(SECRET, secret, "default")
+        ...
 """
 
 from __future__ import annotations
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from captf_runtime.client import Client
     from captf_runtime.testing.apiserver import ApiServer
     from captf_runtime.testing.real_control_plane import RealControlPlane
+    from captf_runtime.testing.running_manager import RunningManager
 
 # The imports inside the fixtures keep the plugin free for the test runs that do not use it.
 
@@ -51,6 +59,19 @@ def client(api_server: ApiServer) -> Iterator[Client]:
 
     with Client.from_config(kubeconfig=api_server.kubeconfig()) as found:
         yield found
+
+
+@pytest.fixture
+def manager(client: Client) -> Iterator[RunningManager]:
+    """A manager on `api_server`; the test fails when one of its controllers or runnables failed."""
+    from captf_runtime.testing.running_manager import RunningManager
+
+    running = RunningManager(client)
+    yield running
+    status = running.stop()
+    if status != 0:
+        failures = "; ".join(f"{name}: {error!r}" for name, error in running.manager.failures)
+        pytest.fail(f"the manager ended with status {status}: {failures or 'it did not stop in time'}")
 
 
 @pytest.fixture(scope="session")
