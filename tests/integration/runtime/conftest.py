@@ -1,0 +1,3 @@
+from tests.integration.targets import client, namespace, target
+
+__all__ = ["client", "namespace", "target"]
