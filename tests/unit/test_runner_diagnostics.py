@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captf_controllers.runner.diagnostics import (
@@ -196,6 +196,7 @@ MESSAGES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(MESSAGES, max_size=5))
 def test_no_message_breaks_the_reader(messages: list[Any]) -> None:
     reader = UiReader(unchanged)
@@ -205,11 +206,13 @@ def test_no_message_breaks_the_reader(messages: list[Any]) -> None:
     resources_of(reader.diagnostics, reader.errored)
 
 
+@settings(deadline=None)
 @given(MESSAGES)
 def test_no_document_breaks_validate(document: Any) -> None:
     validate_diagnostics(json.dumps(document).encode(), unchanged)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_no_line_breaks_the_reader(line: str) -> None:
     UiReader(unchanged).read(line)

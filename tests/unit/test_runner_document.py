@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captf_controllers.runner.diagnostics import Changes
@@ -142,6 +142,7 @@ def test_the_smallest_document_keeps_kind_hash_and_counts() -> None:
     }
 
 
+@settings(deadline=None)
 @given(
     st.text(max_size=600),
     st.lists(st.text(max_size=600), max_size=10),

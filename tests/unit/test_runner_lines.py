@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captf_controllers.runner.lines import Capture, LineSplitter, Tail
@@ -33,6 +33,7 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
     assert split([b"a\xffb\n"]) == ["a\ufffdb"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=6).map(lambda data: data.replace(b"x", b"\n")), max_size=20))
 def test_how_the_stream_is_cut_does_not_matter(pieces: list[bytes]) -> None:
     assert split(pieces, limit=4) == split([b"".join(pieces)], limit=4)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.fake_runtime import change
 
@@ -226,6 +226,7 @@ def test_canonical_text_is_escaped_and_sorted() -> None:
     )
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.text(),
@@ -352,6 +353,7 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None, max_examples=50)
 @given(PLAN_PARTS | st.lists(CHANGES).map(lambda listed: {"format_version": "1", "resource_changes": listed}))
 def test_no_document_breaks_the_reader(document: Any) -> None:
     try:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captf_controllers.runner.redaction import (
@@ -181,6 +181,7 @@ def test_what_a_plan_marks_sensitive_is_registered() -> None:
     )
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.text("abcd\n", min_size=4, max_size=8), max_size=4),
     st.lists(st.text("abcde\n", max_size=12), max_size=4),

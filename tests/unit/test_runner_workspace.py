@@ -51,7 +51,7 @@ def test_the_environment_is_forced_and_filtered(tmp_path: Path) -> None:
     environment, dropped = runtime_environment(
         {
             "PATH": "/bin",
-            "HOME": "/root/elsewhere",
+            "HOME": "/home/elsewhere",
             "TMPDIR": "/tmp",
             "TF_IN_AUTOMATION": "1",
             "TF_INPUT": "0",
