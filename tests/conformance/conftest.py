@@ -1,8 +1,9 @@
 """Targets of the conformance cases, their records, and the report.
 
-The embedded server runs twice: as 1.20, record for record against the kept answers of a real 1.20, and as a modern
-one. The real server runs when `KUBEBUILDER_ASSETS` names binaries or `CAPTF_CONFORMANCE_KUBECONFIG` a cluster.
-`CAPTF_CONFORMANCE_RECORD=1` keeps the answers of the cases of a real run, `=all` nothing but them.
+The embedded server runs twice: as 1.20, record for record against the kept answers of a real 1.20, and as a
+modern one. The real server runs when `KUBEBUILDER_ASSETS` names binaries or `CAPTF_CONFORMANCE_KUBECONFIG`
+a cluster. `CAPTF_CONFORMANCE_RECORD=1` keeps the answers of the cases of a real run, `=all` nothing but
+them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.conformance import transcripts
+from tests.conformance.definitions import definitions
+from tests.conformance.target import USERS, Case, Server, server_of_kubeconfig
+from tests.conformance.versions import DIFFERENCES
 
 from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.real_control_plane import (
@@ -25,10 +30,6 @@ from captf_runtime.testing.real_control_plane import (
     TokenUser,
     assets_directory,
 )
-from tests.conformance import transcripts
-from tests.conformance.definitions import definitions
-from tests.conformance.target import USERS, Case, Server, server_of_kubeconfig
-from tests.conformance.versions import DIFFERENCES
 
 KUBECONFIG_VARIABLE = "CAPTF_CONFORMANCE_KUBECONFIG"
 RECORD_VARIABLE = "CAPTF_CONFORMANCE_RECORD"
@@ -116,7 +117,9 @@ def case_id(node: pytest.Item) -> str:
     name = node.name
     for target in TARGETS:
         for mark in (f"[{target}-", f"-{target}]", f"[{target}]"):
-            replacement = "[" if mark.startswith("[") and mark.endswith("-") else "]" if mark.endswith("]") else ""
+            replacement = (
+                "[" if mark.startswith("[") and mark.endswith("-") else "]" if mark.endswith("]") else ""
+            )
             if mark in name:
                 name = name.replace(mark, "" if mark == f"[{target}]" else replacement)
     return f"{node.path.stem.removeprefix('test_')}/{name.removeprefix('test_')}"
@@ -144,7 +147,9 @@ def _compare(case: Case, request: pytest.FixtureRequest) -> None:
         return
     kept = _kept().get(identity)
     if kept is None:
-        pytest.fail(f"no answers kept for {identity}: run it against the real server with {RECORD_VARIABLE}=1")
+        pytest.fail(
+            f"no answers kept for {identity}: run it against the real server with {RECORD_VARIABLE}=1"
+        )
     difference = transcripts.first_difference(kept, now)
     if not case.server.is_real:
         report.compared[identity] = not difference
@@ -201,6 +206,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if report.compared:
         equal = sum(report.compared.values())
         share = equal / len(report.compared)
-        terminalreporter.write_line(f"fidelity {share:.3f} ({equal} of {len(report.compared)} cases answered equally)")
-        for name in sorted(name for name, same in report.compared.items() if not same and name in DIFFERENCES):
+        terminalreporter.write_line(
+            f"fidelity {share:.3f} ({equal} of {len(report.compared)} cases answered equally)"
+        )
+        for name in sorted(
+            name for name, same in report.compared.items() if not same and name in DIFFERENCES
+        ):
             terminalreporter.write_line(f"  differs: {name}: {DIFFERENCES[name]}")

@@ -182,5 +182,7 @@ def definitions(group: str) -> list[dict[str, Any]]:
         definition(group, "Sample", object_of(spec=object_of(**FIELDS), status=object_of(phase=TEXT))),
         widget,
         definition(group, "Realm", _WIDGET, scope="Cluster"),
-        definition(group, "Bare", object_of(spec=object_of(a=TEXT), status=object_of(phase=TEXT)), status=False),
+        definition(
+            group, "Bare", object_of(spec=object_of(a=TEXT), status=object_of(phase=TEXT)), status=False
+        ),
     ]

@@ -253,7 +253,9 @@ class Case:
 
     # -- paths -----------------------------------------------------------------------------------------------
 
-    def path(self, resource: str, *rest: str, namespace: str | None = "", group: str = "", **query: str) -> str:
+    def path(
+        self, resource: str, *rest: str, namespace: str | None = "", group: str = "", **query: str
+    ) -> str:
         """The path of a collection or object.
 
         Args:
@@ -278,7 +280,9 @@ class Case:
         parameters = urlencode({"watch": "true", "timeoutSeconds": "30", **query})
         connection = self.server.connect(timeout=35.0)
         try:
-            connection.request("GET", f"{path}?{parameters}", headers=self.server.headers("admin", accept, None))
+            connection.request(
+                "GET", f"{path}?{parameters}", headers=self.server.headers("admin", accept, None)
+            )
             yield Watch(connection.getresponse(), self)
         finally:
             connection.close()

@@ -1,11 +1,12 @@
-"""Custom resources under their schemas: pruning, defaults, nulls, and every kind of error with its exact text."""
+"""Custom resources under their schemas: pruning, defaults, nulls, and every kind of error with its exact
+text.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-
 from tests.conformance.conftest import GROUP
 from tests.conformance.target import Case
 from tests.conformance.versions import RESULTS
@@ -59,9 +60,15 @@ REFUSED: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
     "integer-is-array": ({"integer": []}, [wrong_type("integer", "integer", "array")]),
     "integer-over-64-bits": ({"long": 2**70}, [wrong_type("long", "integer", "number")]),
     "multiple": ({"multiple": 4}, [out_of_range("multiple", 4, "should be a multiple of 3")]),
-    "number-minimum": ({"number": 0.1}, [out_of_range("number", 0.1, "should be greater than or equal to 0.5")]),
+    "number-minimum": (
+        {"number": 0.1},
+        [out_of_range("number", 0.1, "should be greater than or equal to 0.5")],
+    ),
     "number-maximum-whole": ({"number": 3}, [out_of_range("number", 3, "should be less than or equal to 2")]),
-    "number-maximum": ({"number": 2.75}, [out_of_range("number", 2.75, "should be less than or equal to 2.5")]),
+    "number-maximum": (
+        {"number": 2.75},
+        [out_of_range("number", 2.75, "should be less than or equal to 2.5")],
+    ),
     "number-large": (
         {"number": 1234567.5},
         [out_of_range("number", "1.2345675e+06", "should be less than or equal to 2.5")],
@@ -138,7 +145,9 @@ REFUSED: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
         {"twoKeys": [{"name": "a"}, {"name": "a", "port": 80}]},
         [
             invalid(
-                "spec.twoKeys[1]", 'Duplicate value: map[string]interface {}{"name":"a", "port":80}', DUPLICATE
+                "spec.twoKeys[1]",
+                'Duplicate value: map[string]interface {}{"name":"a", "port":80}',
+                DUPLICATE,
             )
         ],
     ),
@@ -171,8 +180,14 @@ REFUSED: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
         {"closed": {"a": 1}},
         [invalid("spec.closed", 'Invalid value: "a": spec.closed.a in body is a forbidden property')],
     ),
-    "int-or-string-is-fraction": ({"intOrString": 1.5}, [wrong_type("intOrString", "integer,string", "number")]),
-    "int-or-string-is-boolean": ({"intOrString": True}, [wrong_type("intOrString", "integer,string", "boolean")]),
+    "int-or-string-is-fraction": (
+        {"intOrString": 1.5},
+        [wrong_type("intOrString", "integer,string", "number")],
+    ),
+    "int-or-string-is-boolean": (
+        {"intOrString": True},
+        [wrong_type("intOrString", "integer,string", "boolean")],
+    ),
     "int-or-string-is-object": ({"intOrString": {}}, [wrong_type("intOrString", "integer,string", "object")]),
     "int-or-string-pattern": (
         {"percent": "a"},
@@ -194,7 +209,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
     "mac": ({"mac": "x"}, [wrong_format("mac", "mac", "x")]),
     "one-of-none": (
         {"oneOf": {}},
-        [combined("oneOf", "must validate one and only one schema (oneOf). Found none valid"), missing("oneOf.a")],
+        [
+            combined("oneOf", "must validate one and only one schema (oneOf). Found none valid"),
+            missing("oneOf.a"),
+        ],
     ),
     "one-of-both": (
         {"oneOf": {"a": "1", "b": "2"}},
@@ -230,7 +248,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
     "not-pattern": ({"notPattern": "xx"}, [combined("notPattern", "must not validate the schema (not)")]),
     "embedded-empty": (
         {"embedded": {}},
-        [missing("embedded.apiVersion", ": must not be empty"), missing("embedded.kind", ": must not be empty")],
+        [
+            missing("embedded.apiVersion", ": must not be empty"),
+            missing("embedded.kind", ": must not be empty"),
+        ],
     ),
     "embedded-version": (
         {"embedded": {"apiVersion": "a/b/c", "kind": "Pod"}},
@@ -266,7 +287,10 @@ ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"twoKeys": [{"name": "a"}, {"name": "a", "port": 81}]},
         {"twoKeys": [{"name": "a", "port": 80}, {"name": "a", "port": 81}]},
     ),
-    "unknown-is-pruned": ({"zzz": 1, "object": {"x": "a", "y": "b", "q": 1}}, {"object": {"x": "a", "y": "b"}}),
+    "unknown-is-pruned": (
+        {"zzz": 1, "object": {"x": "a", "y": "b", "q": 1}},
+        {"object": {"x": "a", "y": "b"}},
+    ),
     "unknown-in-items": ({"items": [{"x": "a", "q": 1}]}, {"items": [{"x": "a"}]}),
     "open-object-is-shallow": (
         {"open": {"a": 1, "b": {"c": 1}, "d": [{"q": 1}]}},

@@ -1,7 +1,7 @@
 """What was answered, in a form that can be kept and compared between servers.
 
-Everything that must differ from run to run (uids, times, versions, names of namespaces, tokens) is replaced by a
-placeholder; what the real server orders at random is sorted. Nothing else is touched.
+Everything that must differ from run to run (uids, times, versions, names of namespaces, tokens) is replaced
+by a placeholder; what the real server orders at random is sorted. Nothing else is touched.
 """
 
 from __future__ import annotations

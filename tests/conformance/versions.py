@@ -1,8 +1,8 @@
 """Results that depend on the version of the server, and differences between the two servers that are meant.
 
-`RESULTS` is the one table of what a case may expect differently by version: key → version → value. `DIFFERENCES`
-names the cases whose whole record may differ from the real server's, each with the reason; a difference that is not
-listed fails.
+`RESULTS` is the one table of what a case may expect differently by version: key → version → value.
+`DIFFERENCES` names the cases whose whole record may differ from the real server's, each with the reason; a
+difference that is not listed fails.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def _type(field: str, wanted: str, actual: str) -> dict[str, str]:
     return _cause(f"spec.{field}", text, TYPE_INVALID)
 
 
-# From 1.23 on a wrong type has a reason of its own, items are named with their index, and texts, lists and objects
-# that are too long have their own reasons and texts.
+# From 1.23 on a wrong type has a reason of its own, items are named with their index, and texts, lists and
+# objects that are too long have their own reasons and texts.
 _SCHEMA: dict[str, list[dict[str, str]]] = {
     "integer-is-string": [_type("integer", "integer", "string")],
     "integer-is-fraction": [_type("integer", "integer", "number")],
@@ -75,6 +75,19 @@ _SCHEMA: dict[str, list[dict[str, str]]] = {
 
 RESULTS: dict[str, dict[str, Any]] = {
     **{f"schema/{name}": {"1.32": causes} for name, causes in _SCHEMA.items()},
+    # Strict field validation came with 1.25; before, the parameter is not looked at.
+    "strict-validation": {"1.20": 201, "1.32": 400},
+    "apply/long-manager": {
+        "1.20": "Too long: must have at most 128 bytes",
+        "1.32": "Too long: may not be more than 128 bytes",
+    },
+    # Owners by subresource came with 1.22; before, the status that one manager applies replaces its other
+    # fields.
+    "apply/status-owners": {"1.20": [("m1", "Apply")], "1.32": [("m1", "Apply"), ("m1/status", "Apply")]},
+    # A JSON patch of 1.20 replaces and copies from keys of maps that are not there.
+    "patch/json-replace": {"1.20": 200},
+    "patch/json-copy": {"1.20": 200},
+    "patch/no-object": {"1.20": 422, "1.32": 400},
     "schema/type-reason": {"1.20": "FieldValueInvalid", "1.32": TYPE_INVALID},
 }
 

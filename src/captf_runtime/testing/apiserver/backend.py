@@ -23,6 +23,7 @@ from captf_runtime.testing.apiserver.access import MASTERS, User
 from captf_runtime.testing.apiserver.kinds.base import Mode, WriteContext
 from captf_runtime.testing.apiserver.requests import DeleteOptions
 from captf_runtime.testing.apiserver.resources import Registry, Resource
+from captf_runtime.testing.apiserver.schema.compiled import OBJECT_META_FIELDS
 from captf_runtime.testing.apiserver.status import ApiStatus, Cause
 from captf_runtime.testing.apiserver.storage import Exists, Missing, Record, Stale, Store
 
@@ -527,7 +528,9 @@ def _finalizers_for(resource: Resource, finalizers: list[str], propagation: str)
 
 
 def _tidy(metadata: Object) -> None:
-    """Drop the empty parts of metadata, as the typed metadata of the real server does."""
+    """Drop what metadata does not have, and its empty parts, as the typed metadata of the real server does."""
+    for part in [part for part in metadata if part not in OBJECT_META_FIELDS]:
+        del metadata[part]
     for part in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields", "generateName"):
         if part in metadata and not metadata[part]:
             del metadata[part]

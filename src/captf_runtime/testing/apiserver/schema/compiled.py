@@ -38,7 +38,7 @@ Mode = Literal["modern", "1.20"]
 Json = Any  # a decoded JSON value: null, bool, int, float, str, list or dict of the same
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
-_OBJECT_META = frozenset(
+OBJECT_META_FIELDS = frozenset(
     {
         "name",
         "generateName",
@@ -58,6 +58,7 @@ _OBJECT_META = frozenset(
         "managedFields",
     }
 )
+"""The fields of `metadata`; others are dropped from every object."""
 
 
 @dataclass(slots=True)
@@ -323,7 +324,7 @@ def _prune(value: Json, node: Node | None, path: str, pruned: list[str], *, is_r
 
 
 def _prune_metadata(metadata: dict[str, Json], path: str, pruned: list[str]) -> None:
-    for key in [key for key in metadata if key not in _OBJECT_META]:
+    for key in [key for key in metadata if key not in OBJECT_META_FIELDS]:
         del metadata[key]
         pruned.append(_child(path, key))
 
