@@ -180,7 +180,8 @@ def test_empty_body(k: Case) -> None:
 
 @pytest.mark.requirement("AS7")
 def test_another_kind_in_the_body(k: Case) -> None:
-    answer = k.post(k.path("configmaps"), {**config_map("a"), "apiVersion": "v1", "kind": "Secret"})
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
+    answer = k.post(k.path("configmaps"), body)
     assert (answer.code, answer.reason) == (400, "BadRequest")
     assert answer.message.startswith('Secret in version "v1" cannot be handled as a ConfigMap: ')
 

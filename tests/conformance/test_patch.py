@@ -271,14 +271,15 @@ def test_strategic_of_finalizers(k: Case) -> None:
 
 
 def test_strategic_of_owner_references(k: Case) -> None:
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u1"}
-    k.post(k.path("configmaps"), config_map("a", finalizers=["example.com/a"], ownerReferences=[owner]))
+    uid = k.post(k.path("configmaps"), config_map("o")).metadata["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid}
+    k.post(k.path("configmaps"), config_map("a", ownerReferences=[owner]))
     path = k.path("configmaps", "a")
-    patch = {"metadata": {"ownerReferences": [{"uid": "u1", "controller": True}]}}
+    patch = {"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
     answer = k.patch(path, patch, STRATEGIC)
     assert answer.code == 200
     assert answer.metadata["ownerReferences"] == [{**owner, "controller": True}]
-    patch = {"metadata": {"ownerReferences": [{"uid": "u1", "$patch": "delete"}]}}
+    patch = {"metadata": {"ownerReferences": [{"uid": uid, "$patch": "delete"}]}}
     removed = k.patch(path, patch, STRATEGIC)
     assert removed.code == 200
     assert "ownerReferences" not in removed.metadata

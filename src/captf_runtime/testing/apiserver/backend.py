@@ -99,8 +99,8 @@ def full(resource: Resource, obj: Object) -> Object:
 class Backend:
     """Objects and the rules of their life. Thread-safe.
 
-    `find`, `all`, `create`, `update` and `delete` take a `Resource` of `registry`; objects that they return are
-    fresh copies with kind and apiVersion unless they are `Record`s, whose object is read only.
+    `find`, `all`, `create`, `update` and `delete` take a `Resource` of `registry`; objects that they return
+    are fresh copies with kind and apiVersion unless they are `Record`s, whose object is read only.
     """
 
     def __init__(
@@ -193,7 +193,9 @@ class Backend:
     def _owners_of_new(
         self, resource: Resource, obj: Object, context: WriteContext, write: Write
     ) -> list[Object] | None:
-        """The managedFields of a new object: its writer owns what it sent and defaults, not what the server adds."""
+        """The managedFields of a new object: its writer owns what it sent and defaults, not what the server
+        adds.
+        """
         if self.ownership is None or not write.manager or write.applied:
             return None
         draft = copy.deepcopy(obj)
@@ -344,7 +346,7 @@ class Backend:
                     "Invalid value: 0x0: must be specified for an update",
                     "metadata.resourceVersion",
                 )
-                raise status.invalid(resource.kind, resource.group, record.name, [cause])
+                raise status.invalid(resource.plural, resource.group, record.name, [cause])
             return False
         if not version.isdigit():
             raise status.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')

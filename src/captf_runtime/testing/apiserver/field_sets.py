@@ -188,7 +188,7 @@ def _check(topology: Topology, value: Value, path: Path, problems: list[str]) ->
         return
     if topology.form in ("struct", "map") or (topology.form == "atomic" and topology.kind == "object"):
         if not isinstance(value, dict):
-            problems.append(f"{shown(path)}: expected map, got {_printed(value)}")
+            problems.append(f"{shown(path)}: expected map, got &{{{_plain(value)}}}")
             return
         for name, item in value.items():
             child = child_topology(topology, name)
@@ -200,7 +200,7 @@ def _check(topology: Topology, value: Value, path: Path, problems: list[str]) ->
         return
     if topology.kind == "array":
         if not isinstance(value, list):
-            problems.append(f"{shown(path)}: expected list, got {_printed(value)}")
+            problems.append(f"{shown(path)}: expected list, got &{{{_plain(value)}}}")
             return
         _check_items(topology, value, path, problems)
         return
@@ -240,9 +240,18 @@ def _check_items(topology: Topology, value: list[Value], path: Path, problems: l
 
 
 def _printed(value: Value) -> str:
-    if isinstance(value, bool):
-        return f"&value.valueUnstructured{{Value:{str(value).lower()}}}"
     return f"&value.valueUnstructured{{Value:{compact(value)}}}"
+
+
+def _plain(value: Value) -> str:
+    """A value as the server's language prints it plainly: maps and lists by their items with spaces
+    between.
+    """
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{_plain(value[key])}" for key in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(_plain(item) for item in value) + "]"
+    return value if isinstance(value, str) else compact(value)
 
 
 # -- comparison ------------------------------------------------------------------------------------

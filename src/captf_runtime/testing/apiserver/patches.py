@@ -42,11 +42,12 @@ def check_operations(operations: object) -> list[object]:
     return operations
 
 
-def apply_json_patch(document: Object, operations: object) -> Object:
+def apply_json_patch(document: Object, operations: object, *, lenient: bool = False) -> Object:
     """`document` with the operations applied in order; all or none.
 
-    Raises `ApiStatus`: 400 when it is no list of operations, 413 with over 10,000 of them, 422 when a test
-    fails or a path is missing.
+    With `lenient`, as 1.20 does, a key that is not there can be replaced, and copied as null. Raises
+    `ApiStatus`: 400 when it is no list of operations, 413 with over 10,000 of them, 422 when a test fails
+    or a path is missing.
     """
     operations = check_operations(operations)
     result: object = copy.deepcopy(document)
@@ -54,7 +55,7 @@ def apply_json_patch(document: Object, operations: object) -> Object:
         for operation in operations:
             if not isinstance(operation, dict):
                 raise Rejected("an operation is an object")
-            result = _operate(result, operation)
+            result = _operate(result, operation, lenient=lenient)
     except Rejected as problem:
         raise status.patch_rejected() from problem
     if not isinstance(result, dict):
@@ -124,13 +125,15 @@ def _remove(document: object, path: list[str]) -> object:
     return document
 
 
-def _operate(document: object, operation: Object) -> object:
+def _operate(document: object, operation: Object, *, lenient: bool) -> object:
     path = _pointer(operation.get("path"))
     match operation.get("op"):
         case "add" if "value" in operation:
             return _put(document, path, operation["value"], replace=False)
         case "replace" if "value" in operation:
-            return _put(document, path, operation["value"], replace=True)
+            return _put(
+                document, path, operation["value"], replace=not lenient or not _in_map(document, path)
+            )
         case "remove":
             return _remove(document, path)
         case "test":
@@ -142,9 +145,15 @@ def _operate(document: object, operation: Object) -> object:
             value = _get(document, origin)
             return _put(_remove(document, origin), path, value, replace=False)
         case "copy":
-            value = copy.deepcopy(_get(document, _pointer(operation.get("from"))))
+            origin = _pointer(operation.get("from"))
+            found = _get_or_null(document, origin) if lenient else _get(document, origin)
+            value = copy.deepcopy(found)
             return _put(document, path, value, replace=False)
     raise Rejected(f"unexpected operation: {operation.get('op')}")
+
+
+def _in_map(document: object, path: list[str]) -> bool:
+    return bool(path) and isinstance(_get(document, path[:-1]), dict)
 
 
 def _get_or_null(document: object, path: list[str]) -> object:

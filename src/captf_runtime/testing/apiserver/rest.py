@@ -87,6 +87,8 @@ class Endpoints:
         """Answer a request without a special subresource; raises `ApiStatus`."""
         info = call.info
         if info.subresource and resource.subresource(info.subresource) is None:
+            if resource.custom:
+                raise status.not_found(resource.plural, resource.group, info.name)
             raise status.unknown_resource()
         allowed = resource.verbs
         if info.subresource:
@@ -100,6 +102,8 @@ class Endpoints:
         ):
             raise status.method_not_allowed() if len(info.parts) <= 3 else status.unknown_resource()
         if info.verb in ("create", "update", "patch") and resource.namespaced and not info.namespace:
+            raise status.method_not_allowed()
+        if info.verb in ("update", "patch") and not info.name:
             raise status.method_not_allowed()
         {
             "get": self.get,
@@ -331,6 +335,14 @@ class Endpoints:
             self._apply(call, resource, media)
             return
         change = served.get(content_type)
+        if change is None and custom:
+            media_types = ["application/json-patch+json", "application/merge-patch+json"]
+            if self.applier is not None:
+                media_types.append("application/apply-patch+yaml")
+            raise status.unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: "
+                + ", ".join(media_types)
+            )
         if change is None:
             raise status.ApiStatus(415, "415: Unsupported Media Type", "UnsupportedMediaType", {})
         options = requests.write_options(
@@ -362,7 +374,8 @@ class Endpoints:
     def _json_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
         operations = _decode_patch(call.exchange.request.body)
         patches.check_operations(operations)
-        return lambda current: patches.apply_json_patch(current, operations)
+        lenient = self.backend.mode == "1.20"
+        return lambda current: patches.apply_json_patch(current, operations, lenient=lenient)
 
     def _merge_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
         patch = _decode_patch(call.exchange.request.body)
@@ -397,18 +410,18 @@ class Endpoints:
             )
         self._check_type(resource, applied)
         metadata = applied.setdefault("metadata", {})
-        metadata.setdefault("name", call.info.name)
+        if metadata.get("managedFields") is not None:
+            raise status.bad_request("metadata.managedFields must be nil")
+        self._check_name(call, applied)
         if resource.namespaced:
             metadata.setdefault("namespace", call.info.namespace)
-        self._check_name(call, applied)
         self._check_namespace(call, resource, applied, "update")
-        self._validate_fields(call, resource, applied, options)
         write = self._write(call, options, applied=True)
         key_namespace = call.info.namespace if resource.namespaced else ""
         subresource = call.info.subresource
 
         def change(current: Object | None) -> Object:
-            return applier.apply(
+            result = applier.apply(
                 resource,
                 current,
                 applied,
@@ -416,6 +429,8 @@ class Endpoints:
                 force=options.force,
                 subresource=subresource,
             )
+            self._validate_fields(call, resource, result, options)
+            return result
 
         if (
             self.backend.store.get(resource.storage, key_namespace, call.info.name) is None
@@ -508,6 +523,11 @@ class Endpoints:
         return obj
 
     def _check_type(self, resource: Resource, obj: Object) -> None:
+        if resource.custom and not obj.get("kind"):
+            raise status.bad_request(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+                "unmarshalerDecoder: Object 'Kind' is missing"
+            )
         kind = obj.get("kind") or resource.kind
         api_version = obj.get("apiVersion") or resource.api_version
         if (kind, api_version) == (resource.kind, resource.api_version):
@@ -524,10 +544,13 @@ class Endpoints:
                     f"the API version in the data ({api_version}) does not match the expected API version "
                     f"({resource.api_version})"
                 )
-            raise status.bad_request(
-                f"{group}/{version}, Kind={kind}: the kind in the data does not match the expected kind "
-                f"({resource.kind})"
+            cause = status.Cause(
+                "FieldValueInvalid",
+                f"Invalid value: {status.quote(str(kind))}: must be {resource.kind}",
+                "kind",
             )
+            name = str((obj.get("metadata") or {}).get("name") or "")
+            raise status.invalid(str(kind), group, name, [cause])
         other = self.backend.registry.of_kind(group, version, str(kind))
         if other is None:
             detail = (

@@ -1,8 +1,8 @@
 """Strategic merge patch: a merge patch that knows by which key the lists of a built-in kind merge.
 
-Lists whose schema names map keys merge by the first of them, lists that are sets by their values, all others are
-replaced. Directives: `$patch` (replace, delete, merge) in objects and list items, `$deleteFromPrimitiveList/<f>`,
-`$setElementOrder/<f>` and `$retainKeys`.
+Lists whose schema names map keys merge by the first of them, lists that are sets by their values, all
+others are replaced. Directives: `$patch` (replace, delete, merge) in objects and list items,
+`$deleteFromPrimitiveList/<f>`, `$setElementOrder/<f>` and `$retainKeys`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def _merge_map(schema: Schema, current: Object, patch: Object) -> Object | None:
         key.removeprefix(_DELETE_PRIMITIVES): patch.pop(key)
         for key in [k for k in patch if k.startswith(_DELETE_PRIMITIVES)]
     }
+    live = {name: list(items) for name, items in current.items() if isinstance(items, list)}
     for name, gone in removals.items():
         if isinstance(current.get(name), list):
             current[name] = [item for item in current[name] if item not in gone]
@@ -60,7 +61,8 @@ def _merge_map(schema: Schema, current: Object, patch: Object) -> Object | None:
         _merge_field(_field_schema(schema, name), current, name, value)
     for name, order in orders.items():
         if isinstance(current.get(name), list) and isinstance(order, list):
-            current[name] = _ordered(_field_schema(schema, name), current[name], order)
+            field_schema = _field_schema(schema, name)
+            current[name] = _ordered(field_schema, current[name], order, live.get(name, []))
     return current
 
 
@@ -83,9 +85,11 @@ def _merge_field(schema: Schema, current: Object, name: str, value: object) -> N
 def _merge_list(schema: Schema, current: list[Any], patch: list[Any]) -> list[Any]:
     keys = schema.get("x-kubernetes-list-map-keys")
     if keys:
-        return _merge_keyed(schema.get("items") or {}, str(keys[0]), current, patch)
+        merged = _merge_keyed(schema.get("items") or {}, str(keys[0]), current, patch)
+        return _ordered(schema, merged, patch, current)
     if schema.get("x-kubernetes-list-type") == "set":
-        return [*current, *(item for item in patch if item not in current)]
+        merged = [*current, *(item for item in patch if item not in current)]
+        return _ordered(schema, merged, patch, current)
     if any(isinstance(item, dict) and _DIRECTIVE in item for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
     return [_strip(item) for item in patch]
@@ -131,20 +135,26 @@ def _strip(value: Any) -> Any:
     return [_strip(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _ordered(schema: Schema, items: list[Any], order: list[Any]) -> list[Any]:
-    """Items in the order that was asked for; the others keep their places among them."""
+def _ordered(schema: Schema, items: list[Any], order: list[Any], live: list[Any]) -> list[Any]:
+    """Items in the order that a patch asks for, the others in the order of the live list.
+
+    Where one of each comes next, the patched one goes first unless the live list has both the other way
+    round; so new items come before what they have no place among.
+    """
     keys = schema.get("x-kubernetes-list-map-keys")
 
     def identity(item: Any) -> Any:
         return item.get(str(keys[0])) if keys and isinstance(item, dict) else item
 
-    wanted = [identity(entry) for entry in order]
-    ranked = sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i)))
-    others = [i for i in items if identity(i) not in wanted]
-    before = {id(item): index for index, item in enumerate(items)}
+    wanted, before = [identity(entry) for entry in order], [identity(entry) for entry in live]
+    patched = sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i)))
+    others = sorted(
+        (i for i in items if identity(i) not in wanted),
+        key=lambda i: before.index(identity(i)) if identity(i) in before else len(before),
+    )
     result: list[Any] = []
-    for item in ranked:
-        while others and before[id(others[0])] < before[id(item)]:
-            result.append(others.pop(0))
-        result.append(item)
-    return result + others
+    while others and patched:
+        left, right = identity(others[0]), identity(patched[0])
+        live_first = left in before and right in before and before.index(left) < before.index(right)
+        result.append(others.pop(0) if live_first else patched.pop(0))
+    return result + patched + others
