@@ -121,9 +121,11 @@ def write_options(
         if not apply and force:
             causes.append(forbidden_value("force", "may not be specified for non-apply patch"))
     if len(manager) > 128:
-        causes.append(too_long("fieldManager", 128))
-    elif not manager.isprintable():
-        causes.append(invalid_value("fieldManager", manager, "should only contain printable characters"))
+        causes.append(too_long("fieldManager", 128, modern=modern))
+    for position, character in enumerate(manager):
+        if not character.isprintable():
+            detail = f"invalid character U+{ord(character):04X} (at position {position})"
+            causes.append(invalid_value("fieldManager", manager, detail))
     validation: Literal["Ignore", "Warn", "Strict"] = "Ignore"
     if modern:
         match request.parameter("fieldValidation"):

@@ -380,7 +380,7 @@ class Endpoints:
     def _merge_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
         patch = _decode_patch(call.exchange.request.body)
         if not isinstance(patch, dict):
-            raise _patch_not_object(patch)
+            raise _patch_not_object(patch, modern=self.backend.mode == "modern")
 
         def merged(current: Object) -> Object:
             result = patches.merge(current, patch)
@@ -391,7 +391,10 @@ class Endpoints:
     def _strategic_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
         patch = _decode_patch(call.exchange.request.body)
         if not isinstance(patch, dict):
-            raise _patch_not_object(patch)
+            shape = _shape(patch)
+            raise status.bad_request(
+                f"json: cannot unmarshal {shape} into Go value of type map[string]interface {{}}"
+            )
         schema = kind_schema(resource.api_version, resource.kind) or {}
         return lambda current: strategic.merge(schema, current, patch)
 
@@ -694,9 +697,18 @@ def _decode_patch(body: bytes) -> object:
     return decoded
 
 
-def _patch_not_object(patch: object) -> status.ApiStatus:
+def _shape(value: object) -> str:
+    return {list: "array", str: "string", bool: "bool"}.get(type(value), "number")
+
+
+def _patch_not_object(patch: object, *, modern: bool) -> status.ApiStatus:
+    shape = _shape(patch)
+    if modern:
+        return status.bad_request(
+            f"error decoding patch: json: cannot unmarshal {shape} into Go value of type map[string]interface {{}}"
+        )
     shown = msgspec.json.encode(patch).decode()
-    detail = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct "
+    detail = f"couldn't get version/kind; json parse error: json: cannot unmarshal {shape} into Go value of type struct "
     detail += (
         '{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
     )

@@ -221,6 +221,7 @@ def version_too_large(requested: int, current: int) -> ApiStatus:
     return ApiStatus(504, message, "Timeout", details, headers={"Retry-After": "1"})
 
 
-def too_long(field: str, limit: int) -> Cause:
+def too_long(field: str, limit: int, *, modern: bool = False) -> Cause:
     """A text or map with too many bytes."""
-    return Cause("FieldValueTooLong", f"Too long: must have at most {limit} bytes", field)
+    words = "may not be more than" if modern else "must have at most"
+    return Cause("FieldValueTooLong", f"Too long: {words} {limit} bytes", field)
