@@ -354,7 +354,7 @@ def test_owner_repair(client: Client, owner: Owner) -> None:
     key = plain_secret(client, owner, names.plan_key_secret(owner.kind, owner.name))
     backup = names.state_backup(owner.suffix, 1)
     client.patch(SECRET, backup, {"metadata": {"ownerReferences": [earlier]}}, owner.namespace)
-    repaired = repair_owners(client, owner, states=states, others=[durable, applied, key])
+    repaired = repair_owners(client, owner, states=states, others=[durable, applied])
     assert (repaired.states, repaired.backups, repaired.inputs, repaired.plan_keys) == (2, 1, 1, 1)
     assert repaired.total == 5
     assert repaired.failures == ()

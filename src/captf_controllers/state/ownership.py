@@ -12,7 +12,7 @@ from typing import Any
 
 from captf_controllers.api import labels, names
 from captf_controllers.api.owner import Owner
-from captf_runtime.client.errors import ApiError
+from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.log import get_logger
 from captf_runtime.objects import (
@@ -98,14 +98,15 @@ def repair_owners(
     """Give every Secret of the object the right owner reference.
 
     The caller makes sure that no Job runs, that the object is not held on retained state and that no
-    retention is in progress. Backups cost a list and are looked at only when another Secret of the object
-    turns out misowned, or without any owner. A failure is logged and left for the next pass.
+    retention is in progress. The backups and the plan key cost requests and are looked at only when another
+    Secret of the object turns out misowned, or without any owner: what makes one misowned makes all so. A
+    failure is logged and left for the next pass.
 
     Args:
         client: a live client.
         owner: the object.
         states: metadata of the state chunks as read in this pass.
-        others: metadata of the inputs records and the plan key as read in this pass.
+        others: metadata of the inputs records as read in this pass; the plan key may be among them.
         skip_states: whether the chunks were patched in this pass already.
     """
     plan_key = names.plan_key_secret(owner.kind, owner.name)
@@ -115,17 +116,14 @@ def repair_owners(
     wrong_backups: list[Object] = []
     if wrong_states or wrong_others:
         try:
-            listed = client.list(
-                SECRET,
-                owner.namespace,
-                label_selector=names.backup_selector(owner.suffix),
-                metadata_only=True,
-            )
+            more = _costly(client, owner, plan_key, known={name_of(secret) for secret in others})
         except ApiError as error:
-            _log.warning("cannot list the state backups to repair their owners", err=error)
-            failures.append("the state backups")
+            _log.warning("cannot read the state backups and the plan key to repair their owners", err=error)
+            failures.append("the state backups and the plan key")
         else:
-            wrong_backups = [secret for secret in listed if misowned(secret, owner)]
+            misplaced = [secret for secret in more if misowned(secret, owner)]
+            wrong_backups = [secret for secret in misplaced if name_of(secret) != plan_key]
+            wrong_others += [secret for secret in misplaced if name_of(secret) == plan_key]
 
     def repair(secrets: Sequence[Object]) -> int:
         return sum(_repair(client, secret, owner, failures) for secret in secrets)
@@ -137,6 +135,18 @@ def repair_owners(
         plan_keys=repair([secret for secret in wrong_others if name_of(secret) == plan_key]),
         failures=tuple(failures),
     )
+
+
+def _costly(client: Verbs, owner: Owner, plan_key: str, known: set[str]) -> list[Object]:
+    listed = client.list(
+        SECRET, owner.namespace, label_selector=names.backup_selector(owner.suffix), metadata_only=True
+    ).items
+    if plan_key in known:
+        return listed
+    try:
+        return [*listed, client.get(SECRET, plan_key, owner.namespace, metadata_only=True)]
+    except NotFound:
+        return listed
 
 
 def _repair(client: Verbs, secret: Object, owner: Owner, failures: list[str]) -> int:
