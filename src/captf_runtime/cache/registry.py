@@ -28,6 +28,7 @@ from captf_runtime.threads import ManagedThread, join_all, start_thread
 _logger = get_logger(__name__)
 
 JOIN_TIMEOUT = 2.0
+STOP_PERIOD = 0.2
 
 ListOf = list  # the class below has a method of that name
 
@@ -194,7 +195,7 @@ class Cache:
             join_all([self._supervisor], max(0.0, deadline - self._clock.monotonic()), self._clock)
 
     def _supervise(self, stop: threading.Event) -> None:
-        while not stop.wait(1.0):
+        while not stop.wait(STOP_PERIOD):
             if self._stopped:
                 return
         self.shutdown()

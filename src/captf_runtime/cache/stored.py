@@ -77,6 +77,11 @@ class StoredObject(msgspec.Struct, frozen=True, gc=False, eq=False):
     data: bytes
     form: Form
 
+    def __repr__(self) -> str:
+        # Without the content, which may be a Secret's.
+        header = self.header
+        return f"<{self.form.kind} {header.key} version {header.resource_version} uid {header.uid}>"
+
     @property
     def kind(self) -> Kind:
         """The real kind."""

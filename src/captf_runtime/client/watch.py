@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import msgspec
@@ -35,7 +35,7 @@ class WatchEvent:
     """
 
     type: str
-    raw: bytes
+    raw: bytes = field(repr=False)
     kind: Kind
     metadata_only: bool = False
 
