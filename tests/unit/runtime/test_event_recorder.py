@@ -9,6 +9,7 @@ from tests.unit.runtime.fakes import DEADLINE, MemoryClient, eventually
 
 from captf_runtime.client.errors import (
     ApiError,
+    Cause,
     Forbidden,
     InternalError,
     Invalid,
@@ -102,6 +103,28 @@ def test_an_event_is_written_beside_its_object(harness: Harness) -> None:
     assert event["reportingController"] == "machines"
     assert len(event["reportingInstance"]) == 128
     assert event["related"]["name"] == "p"
+
+
+@pytest.mark.requirement("EV1")
+def test_events_of_cluster_scoped_objects_live_in_default(harness: Harness) -> None:
+    node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u"}}
+    harness.start()
+    harness.recorder.emit(node, "Normal", "Happened", "Happen", "note")
+    eventually(lambda: len(harness.events()) == 1)
+    assert harness.events()[0]["metadata"]["namespace"] == "default"
+
+
+@pytest.mark.requirement("EV1")
+def test_old_servers_get_them_in_kube_system(harness: Harness) -> None:
+    refusal = Invalid("does not match", code=422, causes=(Cause(field="involvedObject.namespace"),))
+    fail_first(harness, refusal)
+    node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u"}}
+    harness.start()
+    for note in ("first", "first", "second"):
+        harness.recorder.emit(node, "Normal", "Happened", "Happen", note)
+    eventually(lambda: len(harness.events()) == 2)
+    assert {event["metadata"]["namespace"] for event in harness.events()} == {"kube-system"}
+    assert harness.dropped() == {}
 
 
 def test_one_recorder_speaks_for_many_controllers(harness: Harness) -> None:
