@@ -67,7 +67,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         return
     kubeconfig = os.environ.get("CAPTF_CONFORMANCE_KUBECONFIG")
     if not kubeconfig:
-        pytest.skip("no real API server: CAPTF_CONFORMANCE_KUBECONFIG names none")
+        kubeconfig = str(request.getfixturevalue("real_control_plane").kubeconfig)
     found = Target(kubeconfig, None)
     _define(found)
     yield found

@@ -408,7 +408,7 @@ class Verbs(ABC):
             raise ValueError(f"{kind.resource} {name!r}: force belongs to apply only")
         body: Object | JsonPatch = patch
         if patch_type == "apply" and isinstance(patch, dict):
-            body = _typed(kind, patch)
+            body = {**_typed(kind, patch), "metadata": {"name": name, **metadata(patch)}}
         query = _write_options(dry_run, field_manager, field_validation)
         if force:
             query.append(("force", "true"))

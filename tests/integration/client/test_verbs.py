@@ -389,7 +389,7 @@ def test_what_writes_send() -> None:
         assert update.json["metadata"]["resourceVersion"] == "3"
         assert apply.headers["content-type"] == "application/apply-patch+yaml"
         assert apply.query == {"fieldManager": "m", "force": "true"}
-        assert apply.json == {"apiVersion": "v1", "kind": "ConfigMap", "x": 2}
+        assert apply.json == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "x": 2}
         assert operations.headers["content-type"] == "application/json-patch+json"
         assert delete.json == {
             "apiVersion": "v1",
