@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hack.crds import definitions
+from tests.captf_api import EMBEDDED_AND_REAL, captf_api
 
 from captf_controllers.api.kinds import (
     API_VERSION,
@@ -17,40 +16,13 @@ from captf_controllers.api.kinds import (
     TERRAFORM_PLAN,
 )
 from captf_runtime.client import Client, Invalid
-from captf_runtime.clock import SYSTEM_CLOCK
-from captf_runtime.objects import CUSTOM_RESOURCE_DEFINITION, Kind, Object
-from captf_runtime.testing.apiserver.server import ApiServer
-from captf_runtime.testing.real_control_plane import RealControlPlane, assets_directory
+from captf_runtime.objects import Kind, Object
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real_apiserver)])
+@pytest.fixture(scope="module", params=EMBEDDED_AND_REAL)
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    if request.param == "embedded":
-        with ApiServer(controllers=False, mode="1.20") as server:
-            yield from _prepared(str(server.kubeconfig()))
-        return
-    if assets_directory() is None:
-        pytest.skip("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver")
-    with RealControlPlane() as control_plane:
-        yield from _prepared(str(control_plane.kubeconfig))
-
-
-def _prepared(kubeconfig: str) -> Iterator[Client]:
-    with Client.from_config(kubeconfig=kubeconfig) as made:
-        for definition in definitions():
-            made.create(CUSTOM_RESOURCE_DEFINITION, copy.deepcopy(definition))
-        deadline = SYSTEM_CLOCK.monotonic() + 30
-        while not all(_established(made, definition) for definition in definitions()):
-            assert SYSTEM_CLOCK.monotonic() < deadline, "the definitions are not established"
-            SYSTEM_CLOCK.sleep(0.1)
+    with captf_api(request.param) as kubeconfig, Client.from_config(kubeconfig=kubeconfig) as made:
         yield made
-
-
-def _established(client: Client, definition: Object) -> bool:
-    found = client.get(CUSTOM_RESOURCE_DEFINITION, definition["metadata"]["name"])
-    conditions = {item["type"]: item["status"] for item in found.get("status", {}).get("conditions", ())}
-    assert conditions.get("NonStructuralSchema", "False") == "False", found["status"]
-    return conditions.get("Established") == "True" and conditions.get("NamesAccepted") == "True"
 
 
 def create(client: Client, kind: Kind, name: str, spec: Any) -> Object:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hack.crds import definitions
+from tests.captf_api import EMBEDDED_AND_REAL, captf_api
 from tests.state_secrets import document, payload, state_secrets
 
 from captf_controllers.api import names
@@ -51,19 +51,15 @@ from captf_runtime.objects import (
     owner_references,
     uid_of,
 )
-from captf_runtime.testing.apiserver.server import ApiServer
 
 IMAGE = "registry.example.com/m:v1"
 DIGEST = "registry.example.com/m@sha256:" + "0" * 64
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        ApiServer(crds=definitions(), controllers=False) as server,
-        Client.from_config(kubeconfig=str(server.kubeconfig())) as made,
-    ):
+@pytest.fixture(scope="module", params=EMBEDDED_AND_REAL)
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    with captf_api(request.param) as kubeconfig, Client.from_config(kubeconfig=kubeconfig) as made:
         yield made
 
 

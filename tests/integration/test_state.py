@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hack.crds import definitions
+from tests.captf_api import EMBEDDED_AND_REAL, captf_api
 from tests.state_secrets import chunks_of, document, payload, secret, state_secrets
 
 from captf_controllers.api import names
@@ -55,6 +55,7 @@ from captf_runtime.objects import (
     NAMESPACE,
     POD,
     SECRET,
+    SERVICE_ACCOUNT,
     Object,
     annotations_of,
     labels_of,
@@ -66,12 +67,6 @@ from captf_runtime.testing.apiserver.server import ApiServer
 
 NOW = datetime(2026, 9, 25, 12, 0, 0, tzinfo=UTC)
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ApiServer]:
-    with ApiServer(crds=definitions(), controllers=False) as running:
-        yield running
 
 
 class Requests(SilentObserver):
@@ -89,9 +84,12 @@ def requests() -> Requests:
     return Requests()
 
 
-@pytest.fixture(scope="module")
-def client(server: ApiServer, requests: Requests) -> Iterator[Client]:
-    with Client.from_config(kubeconfig=str(server.kubeconfig()), observer=requests) as made:
+@pytest.fixture(scope="module", params=EMBEDDED_AND_REAL)
+def client(request: pytest.FixtureRequest, requests: Requests) -> Iterator[Client]:
+    with (
+        captf_api(request.param) as kubeconfig,
+        Client.from_config(kubeconfig=kubeconfig, observer=requests) as made,
+    ):
         yield made
 
 
@@ -822,13 +820,19 @@ def lock(
 
 
 def pod(client: Client, owner: Owner, phase: str) -> None:
+    # No controller runs that would make the namespace's default account, and a real server wants it.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    client.create(SERVICE_ACCOUNT, account, owner.namespace)
     client.create(
         POD,
         {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": OWN_POD, "namespace": owner.namespace},
-            "spec": {"containers": [{"name": "c", "image": "x"}]},
+            "spec": {
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "c", "image": "x"}],
+            },
         },
         owner.namespace,
     )

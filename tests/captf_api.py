@@ -1,0 +1,54 @@
+"""API servers that serve CAPTF's kinds: the embedded one, and a real one where its binaries are."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import pytest
+from hack.crds import definitions
+
+from captf_runtime.client import Client
+from captf_runtime.clock import SYSTEM_CLOCK
+from captf_runtime.objects import CUSTOM_RESOURCE_DEFINITION, Object
+from captf_runtime.testing.apiserver.server import ApiServer
+from captf_runtime.testing.real_control_plane import RealControlPlane, assets_directory
+
+EMBEDDED_AND_REAL = ["embedded", pytest.param("real", marks=pytest.mark.real_apiserver)]
+"""Parameters of a fixture whose tests run against both."""
+
+
+@contextmanager
+def captf_api(server: Literal["embedded", "real"]) -> Iterator[str]:
+    """Start a server without controllers, define CAPTF's kinds on it, and give an administrator's kubeconfig.
+
+    Skips the test when the real one is asked for and `KUBEBUILDER_ASSETS` names no binaries.
+    """
+    if server == "embedded":
+        with ApiServer(controllers=False) as embedded:
+            yield _defined(str(embedded.kubeconfig()))
+        return
+    if assets_directory() is None:
+        pytest.skip("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver")
+    with RealControlPlane(controllers=False) as control_plane:
+        yield _defined(str(control_plane.kubeconfig))
+
+
+def _defined(kubeconfig: str) -> str:
+    with Client.from_config(kubeconfig=kubeconfig) as client:
+        for definition in definitions():
+            client.create(CUSTOM_RESOURCE_DEFINITION, copy.deepcopy(definition))
+        deadline = SYSTEM_CLOCK.monotonic() + 30
+        while not all(_established(client, definition) for definition in definitions()):
+            assert SYSTEM_CLOCK.monotonic() < deadline, "the definitions are not established"
+            SYSTEM_CLOCK.sleep(0.1)
+    return kubeconfig
+
+
+def _established(client: Client, definition: Object) -> bool:
+    found = client.get(CUSTOM_RESOURCE_DEFINITION, definition["metadata"]["name"])
+    conditions = {item["type"]: item["status"] for item in found.get("status", {}).get("conditions", ())}
+    assert conditions.get("NonStructuralSchema", "False") == "False", found["status"]
+    return conditions.get("Established") == "True" and conditions.get("NamesAccepted") == "True"
