@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +110,38 @@ def test_a_kill_after_the_end_ends_what_was_left_behind(start: Start, tmp_path: 
     assert started.ended.wait(WAIT)
     started.process.kill()
     assert not is_alive(pid)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the kernel of Linux")
+def test_the_main_process_does_not_outlive_a_killed_kubelet(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, threading\n"
+        "from pathlib import Path\n"
+        "from captf_runtime.testing.kubelet.process import ContainerProcess\n"
+        "directory = Path(sys.argv[1])\n"
+        "process = ContainerProcess(['sh', '-c', 'echo $$; exec sleep 60'], {'PATH': os.environ['PATH']},"
+        " directory=directory, log_file=directory / 'log', mark='m', host_name='h', on_exit=lambda: None)\n"
+        "threading.Event().wait()\n"
+    )
+    source = Path(__file__).resolve().parents[3] / "src"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], env={**os.environ, "PYTHONPATH": str(source)}
+    )
+    child = int(wait_for(tmp_path / "log"))
+    parent.kill()
+    parent.wait()
+    pause = threading.Event()
+    for _ in range(1000):
+        if not is_alive(child):
+            return
+        pause.wait(0.01)
+    raise AssertionError("the container's process runs on")
+
+
+def test_signals_have_their_default_meaning(start: Start) -> None:
+    started = start(*shell("yes | head -n 1"))
+    assert started.ended.wait(WAIT)
+    assert started.log.read_text() == "y\n", "a writer into a closed pipe ends without a complaint"
 
 
 def test_the_environment_is_only_what_was_given(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,22 +87,11 @@ class Kubelet:
         self._clock = clock
         self._node_name = node_name
         self._max_pods = max_pods
-        self._temporary = root is None
-        self._root = Path(tempfile.mkdtemp(prefix="pods-")) if root is None else root
-        self._root.mkdir(parents=True, exist_ok=True)
-        self._logs = LogDirectory(log_dir or self._root / "logs")
-        self._own_logs = log_dir is None
-        config = client.config
-        self._services = NodeServices(
-            client=client,
-            clock=clock,
-            resolve=resolver_for(images),
-            directory=self._root,
-            logs=self._logs,
-            environment=dict(environment or {}),
-            address=ApiServerAddress(config.server, config.ca_data, config.verify, config.tls_server_name),
-            report=self._report,
-        )
+        self._resolve = resolver_for(images)
+        self._environment = dict(environment or {})
+        self._wanted_root = root
+        self._wanted_logs = log_dir
+        self._services: NodeServices | None = None
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._touched: OrderedDict[ObjectKey, None] = OrderedDict()
@@ -128,11 +117,18 @@ class Kubelet:
 
     @property
     def log_directory(self) -> Path:
-        """Where the logs are: `<namespace>_<pod>_<uid>/<container>/<restart>.log`."""
-        return self._logs.directory
+        """Where the logs are: `<namespace>_<pod>_<uid>/<container>/<restart>.log`.
+
+        Raises:
+            RuntimeError: the kubelet has not been started.
+        """
+        if self._services is None:
+            raise RuntimeError("the kubelet has not been started")
+        return self._services.logs.directory
 
     def start(self) -> None:
-        """Register the node and begin to run pods, in background."""
+        """Register the node and begin to run pods, in background. A kubelet starts only once."""
+        self._services = self._prepare()
         self._register_node()
         self._pods.start()
         for thread in self._threads:
@@ -157,11 +153,28 @@ class Kubelet:
             worker.stop(grace)
         for worker in workers:
             worker.join()
+        if self._services is None:
+            return
         self._unregister_node()
-        if self._own_logs:
-            shutil.rmtree(self._logs.directory, ignore_errors=True)
-        if self._temporary:
-            shutil.rmtree(self._root, ignore_errors=True)
+        if self._wanted_logs is None:
+            shutil.rmtree(self._services.logs.directory, ignore_errors=True)
+        if self._wanted_root is None:
+            shutil.rmtree(self._services.directory, ignore_errors=True)
+
+    def _prepare(self) -> NodeServices:
+        root = self._wanted_root or Path(tempfile.mkdtemp(prefix="pods-"))
+        root.mkdir(parents=True, exist_ok=True)
+        config = self._client.config
+        return NodeServices(
+            client=self._client,
+            clock=self._clock,
+            resolve=self._resolve,
+            directory=root,
+            logs=LogDirectory(self._wanted_logs or root / "logs"),
+            environment=self._environment,
+            address=ApiServerAddress(config.server, config.ca_data, config.verify, config.tls_server_name),
+            report=self._report,
+        )
 
     def log(
         self,
@@ -185,7 +198,10 @@ class Kubelet:
             follow: go on while the container runs.
             previous: the run before the last restart.
         """
-        path = self._logs.latest(namespace, name, container, previous=previous)
+        if self._services is None:
+            return None
+        logs = self._services.logs
+        path = logs.latest(namespace, name, container, previous=previous)
         if path is None:
             return None
         uid = path.parent.parent.name.rpartition("_")[2]
@@ -196,7 +212,7 @@ class Kubelet:
                 worker = self._workers.get(uid)
             return follow and not previous and worker is not None and worker.is_running(running)
 
-        return self._logs.read(
+        return logs.read(
             path, tail_lines=tail_lines, limit_bytes=limit_bytes, growing=growing, stop=self._stop
         )
 
@@ -271,7 +287,7 @@ class Kubelet:
             if len(self._workers) >= self._max_pods and not bound:
                 self._waiting[key] = None
                 return
-        if not bound and not self._bind(pod):
+        if self._services is None or (not bound and not self._bind(pod)):
             return
         self._serial += 1
         worker = PodWorker(pod, self._services, self._serial, self._worker_done)

@@ -2,7 +2,8 @@
 
 A container's main process leads a session of its own. Its descendants may leave the session or the process
 group, so every process also carries a mark in its environment, by which it is found where the system shows
-the environments of processes (Linux). Where it does not, the process group is what is killed.
+the environments of processes (Linux). Where it does not, the process group is what is killed. On Linux the
+main process is also killed by the kernel when this process ends without having stopped it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,30 @@ __all__ = ["MARK", "ContainerProcess", "StartError", "find_executable"]
 MARK = "LOCAL_KUBELET_CONTAINER"
 """Environment variable whose value is unique to one run of one container."""
 
-_SET_HOST_NAME = (
-    "import os, socket, sys; socket.sethostname(sys.argv[1]); "
-    "os.execve(sys.argv[2], sys.argv[3:], os.environ)"
-)
+# Runs as the container's process until it becomes the container's program: asks the kernel to kill it when its
+# parent, the thread that waits for it, is gone, and takes the pod's name where it has a name of its own.
+_ENTER = """
+import os, signal, sys
+name, executable, *arguments = sys.argv[1:]
+for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(ignored, signal.SIG_DFL)
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9)
+except (ImportError, OSError, AttributeError):
+    pass
+try:
+    if name:
+        import socket
+        socket.sethostname(name)
+    os.execve(executable, arguments, os.environ)
+except OSError as error:
+    sys.exit(f"exec: {executable}: {error.strerror}")
+"""
 _PROBED_NAME = "local-kubelet-probe"
 _KILL_SECONDS = 5.0
 _PROC = Path("/proc")
+_LINUX = sys.platform.startswith("linux")
 
 
 class StartError(Exception):
@@ -44,18 +62,22 @@ def find_executable(command: str, search_path: str, directory: Path) -> str | No
     return shutil.which(command, path=search_path)
 
 
+def _enter() -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", _ENTER]
+
+
 @functools.cache
-def _host_name_prefix() -> tuple[str, ...]:
-    """The command that gives what it runs a host name of its own; empty where that is not permitted."""
+def _separate_name() -> tuple[str, ...] | None:
+    """The command that gives what it runs a host name of its own; None where that is not permitted."""
     unshare = shutil.which("unshare")
-    if unshare is None or not sys.platform.startswith("linux"):
-        return ()
-    show = [sys.executable, "-c", "import socket; print(socket.gethostname())"]
+    if unshare is None or not _LINUX:
+        return None
+    show = [sys.executable, sys.executable, "-c", "import socket; print(socket.gethostname())"]
     for options in (["--uts"], ["--user", "--map-root-user", "--uts"]):
-        prefix = (unshare, *options, "--", sys.executable, "-I", "-S", "-c", _SET_HOST_NAME)
+        prefix = (unshare, *options, "--")
         try:
             probe = subprocess.run(
-                [*prefix, _PROBED_NAME, sys.executable, *show],
+                [*prefix, *_enter(), _PROBED_NAME, *show],
                 capture_output=True,
                 text=True,
                 timeout=10,
@@ -65,7 +87,16 @@ def _host_name_prefix() -> tuple[str, ...]:
             continue
         if probe.returncode == 0 and probe.stdout.strip() == _PROBED_NAME:
             return prefix
-    return ()
+    return None
+
+
+def _command(executable: str, arguments: Sequence[str], host_name: str) -> list[str]:
+    """What to start so that it becomes the program, prepared as far as this machine allows."""
+    if not _LINUX:
+        return list(arguments)
+    prefix = _separate_name()
+    name = host_name if prefix is not None else ""
+    return [*(prefix or ()), *_enter(), name, executable, *arguments]
 
 
 class ContainerProcess:
@@ -103,13 +134,12 @@ class ContainerProcess:
             raise StartError(f'exec: "{arguments[0]}": no executable of this name')
         self._mark = mark
         self._on_exit = on_exit
-        prefix = _host_name_prefix()
-        command = [*prefix, host_name, executable, *arguments] if prefix else [*arguments]
+        command = _command(executable, arguments, host_name)
         with open(log_file, "ab") as log:
             try:
                 self._process = subprocess.Popen(
                     command,
-                    executable=None if prefix else executable,
+                    executable=None if _LINUX else executable,
                     env={**environment, MARK: mark},
                     cwd=directory,
                     stdin=subprocess.DEVNULL,
