@@ -232,7 +232,7 @@ def delete_run_secret(client: Verbs, job: JobView) -> bool:
     name = names.per_run_secret(job.name)
     try:
         secret = client.get(SECRET, name, job.namespace, metadata_only=True)
-        if all(owner.uid != job.uid for owner in owner_references(secret)):
+        if all(reference.uid != job.uid for reference in owner_references(secret)):
             return False
         client.delete(SECRET, name, job.namespace, propagation_policy="Background", uid=uid_of(secret))
     except (NotFound, Conflict):

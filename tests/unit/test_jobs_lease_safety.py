@@ -1,0 +1,310 @@
+"""The leases' promises, over every interleaving and crash that hypothesis can think of.
+
+Two managers start operations of one cluster and its machines; their passes are stopped at every request and
+go on in an order, and at times, that the test draws. A pass may die ahead of any request, or see a timeout of
+a write that took effect. Nothing but the leases keeps the managers apart: no pass looks at a list of Jobs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.job_objects import NOON, job_object, pod_object
+from tests.unit.memory_api import MemoryApi
+
+from captf_controllers.jobs.launch import CREATE_TIMEOUT_SECONDS, Created, LaunchRequest, launch
+from captf_controllers.jobs.leases import (
+    Acquired,
+    LeaseOwner,
+    LeaseRequest,
+    acquire_leases,
+    release_finished,
+)
+from captf_controllers.jobs.outcomes import classify
+from captf_controllers.jobs.pods import pod_facts
+from captf_controllers.jobs.views import view_job
+from captf_runtime.client import ApiError, RequestTimeout
+from captf_runtime.objects import JOB, POD, Kind, Object, name_of
+from captf_runtime.testing.clock import VirtualClock
+
+CLUSTER = LeaseOwner("ns", "TerraformCluster", "prod", "prod")
+MACHINE = LeaseOwner("ns", "TerraformMachine", "web", "prod")
+POOL = LeaseOwner("ns", "TerraformMachinePool", "pool", "prod")
+OWNERS = (CLUSTER, MACHINE, POOL)
+MUTATING = ("apply", "destroy")
+
+
+class Crash(BaseException):
+    """The manager's process ended here."""
+
+
+class Pass:
+    """One pass in a thread of its own that moves only when told to."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._go = threading.Semaphore(0)
+        self._stopped = threading.Semaphore(0)
+        self.done = False
+        self.crash = self.lose_answer = self.time_out = False
+        self.waits_to_create = False
+        self.create_ends: datetime | None = None
+        self.thread = threading.Thread(target=self._main, args=(run,), daemon=True)
+        self.thread.start()
+        self._stopped.acquire()
+
+    def _main(self, run: Callable[[], object]) -> None:
+        try:
+            self.wait()
+            run()
+        except (Crash, ApiError):
+            pass
+        finally:
+            self.done = True
+            self._stopped.release()
+
+    def wait(self, creates_job: bool = False) -> None:
+        """Called by the pass ahead of every request."""
+        self.waits_to_create = creates_job
+        self._stopped.release()
+        self._go.acquire()
+        self.waits_to_create = False
+        if self.crash:
+            raise Crash
+        if self.time_out:
+            self.time_out = False
+            raise RequestTimeout("the time for this call is used up", ambiguous=False)
+
+    def step(self) -> None:
+        """Let the pass run up to its next request, or to its end."""
+        self._go.release()
+        self._stopped.acquire()
+
+    def kill(self) -> None:
+        while not self.done:
+            self.crash = True
+            self.step()
+
+
+class World:
+    """The API, the two managers' passes, and the Jobs that run."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.api = MemoryApi(self.clock)
+        self.api.before = self._before
+        self.passes: list[Pass] = []
+        self._create = self.api.create
+        self.api.create = self._create_maybe_unanswered
+
+    def _current(self) -> Pass | None:
+        return next((item for item in self.passes if item.thread is threading.current_thread()), None)
+
+    def _before(self, verb: str, kind: Kind, name: str) -> None:
+        current = self._current()
+        if current is not None:
+            current.wait(creates_job=(verb, kind) == ("create", JOB))
+
+    def _create_maybe_unanswered(
+        self, kind: Kind, obj: Object, namespace: str = "", **options: object
+    ) -> Object:
+        stored = self._create(kind, obj, namespace, **options)
+        if kind == JOB:
+            # A Job's pod exists from now on, whatever the creator learns of it.
+            pod = pod_object(name_of(stored), phase="Running", job_uid=stored["metadata"]["uid"])
+            self.api.put(POD, pod)
+        current = self._current()
+        if current is not None and current.lose_answer:
+            current.lose_answer = False
+            raise RequestTimeout("no answer", ambiguous=True)
+        return stored
+
+    # What may happen ---------------------------------------------------------------------------------
+
+    def start(self, owner: LeaseOwner, op: str, number: int) -> None:
+        name = f"captf-{owner.name}-{op}-a{number}"
+        leases = LeaseRequest(owner, op, name, 3600)
+
+        def run() -> None:
+            if isinstance(acquire_leases(self.api, leases, self.clock), Acquired):
+                obj = job_object(name, op=op, kind=owner.kind, owner=owner.name)
+                del obj["metadata"]["uid"], obj["metadata"]["creationTimestamp"]
+                obj["status"] = {}
+                nothing = lambda created: None  # noqa: E731
+                launch(self.api, LaunchRequest(obj, "owner-uid", leases, nothing, nothing), self.clock)
+
+        self._begin(run)
+
+    def count(self, job_name: str, owner: LeaseOwner) -> None:
+        job = self.api.find(JOB, job_name, "ns")
+        pods = [
+            pod_facts(pod) for pod in self.api.all(POD) if pod["metadata"]["labels"]["job-name"] == job_name
+        ]
+        finished = classify(view_job(job), pods)
+        self._begin(lambda: release_finished(self.api, owner, finished))
+
+    def _begin(self, run: Callable[[], object]) -> None:
+        ready = threading.Event()
+
+        def main() -> None:
+            ready.wait()
+            run()
+
+        started = Pass(main)
+        self.passes.append(started)
+        ready.set()
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes. A pass may be slow anywhere, but the create of a Job is bounded."""
+        then = self.clock.now() + timedelta(seconds=seconds)
+        for item in self.passes:
+            if not item.waits_to_create:
+                item.create_ends = None
+            elif item.create_ends is None:
+                item.create_ends = self.clock.now() + timedelta(seconds=CREATE_TIMEOUT_SECONDS)
+            if item.create_ends is not None and then > item.create_ends:
+                item.time_out = True
+                item.step()
+        self.clock.advance(seconds)
+
+    def finish(self, job: Object) -> None:
+        job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+        self.api.put(JOB, job)
+
+    def end_pod(self, pod: Object) -> None:
+        pod["status"]["phase"] = "Failed"
+        self.api.put(POD, pod)
+
+    # What must hold ----------------------------------------------------------------------------------
+
+    def running(self) -> dict[str, tuple[str, str]]:
+        """Jobs that run or whose pod does: name to (owner's name, op)."""
+        found: dict[str, tuple[str, str]] = {}
+        pods = {pod["metadata"]["labels"]["job-name"]: pod["status"]["phase"] for pod in self.api.all(POD)}
+        for job in self.api.all(JOB):
+            view = view_job(job)
+            if not view.is_finished or pods.get(view.name) == "Running":
+                found[view.name] = (view.owner_name, view.op)
+        return found
+
+    def check(self) -> None:
+        running = self.running()
+        owners = [owner for owner, _ in running.values()]
+        assert len(owners) == len(set(owners)), f"two Jobs of one object run: {running}"
+        mutating = {owner for owner, op in running.values() if op in MUTATING}
+        assert not ("prod" in mutating and len(mutating) > 1), (
+            f"cluster and machines change at once: {running}"
+        )
+
+    def close(self) -> None:
+        for item in self.passes:
+            item.kill()
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(data=st.data())
+def test_never_two_jobs_of_an_object_nor_cluster_and_machine_changes_at_once(data):
+    world = World()
+    try:
+        for _ in range(data.draw(st.integers(10, 40), label="steps")):
+            _happen(world, data)
+            world.check()
+    finally:
+        world.close()
+
+
+def _happen(world: World, data: st.DataObject) -> None:
+    active = [item for item in world.passes if not item.done]
+    jobs = world.api.all(JOB)
+    unfinished = [job for job in jobs if not view_job(job).is_finished]
+    finished = [job for job in jobs if view_job(job).is_finished]
+    pods = [pod for pod in world.api.all(POD) if pod["status"]["phase"] == "Running"]
+    ending = [
+        pod for pod in pods if pod["metadata"]["labels"]["job-name"] in {name_of(job) for job in finished}
+    ]
+    choices = []
+    if len(active) < 3:
+        choices.append("start")
+    if active:
+        # Moving on is what happens most: weight it.
+        choices += ["step", "to create", "to create", "run", "run", "crash", "lose"]
+    choices.append("time")
+    if unfinished:
+        choices.append("finish")
+    if ending:
+        choices.append("end pod")
+    if finished:
+        choices.append("count")
+    if finished and not ending:
+        choices.append("prune")
+    match data.draw(st.sampled_from(choices), label="what"):
+        case "start":
+            op = data.draw(st.sampled_from(("apply", "destroy", "refresh")), label="op")
+            world.start(
+                data.draw(st.sampled_from(OWNERS), label="owner"),
+                op,
+                data.draw(st.integers(1, 3), label="number"),
+            )
+        case "step":
+            item = data.draw(st.sampled_from(active), label="pass")
+            for _ in range(data.draw(st.integers(1, 8), label="requests")):
+                if not item.done:
+                    item.step()
+                    world.check()
+        case "to create":
+            item = data.draw(st.sampled_from(active), label="pass")
+            while not (item.done or item.waits_to_create):
+                item.step()
+        case "run":
+            item = data.draw(st.sampled_from(active), label="pass")
+            while not item.done:
+                item.step()
+        case "crash":
+            data.draw(st.sampled_from(active), label="pass").kill()
+        case "lose":
+            data.draw(st.sampled_from(active), label="pass").lose_answer = True
+        case "time":
+            seconds = data.draw(st.sampled_from((1, 19, 29, 31, 61, 300)), label="seconds")
+            world.pass_time(seconds)
+        case "finish":
+            world.finish(data.draw(st.sampled_from(unfinished), label="job"))
+        case "end pod":
+            world.end_pod(data.draw(st.sampled_from(ending), label="pod"))
+        case "count":
+            job = data.draw(st.sampled_from(finished), label="job")
+            owner = next(item for item in OWNERS if item.name == view_job(job).owner_name)
+            world.count(name_of(job), owner)
+        case "prune":
+            job = data.draw(st.sampled_from(finished), label="job")
+            del world.api.objects[(JOB, "ns", name_of(job))]
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_nothing_waits_for_ever(owner, data):
+    """Whatever crashed before, once all Jobs are over a start succeeds within the grace."""
+    world = World()
+    try:
+        for _ in range(data.draw(st.integers(0, 25), label="steps")):
+            _happen(world, data)
+        world.close()
+        for job in world.api.all(JOB):
+            world.finish(job)
+        for pod in world.api.all(POD):
+            world.end_pod(pod)
+        world.clock.advance(61)
+        leases = LeaseRequest(owner, "apply", "captf-the-last-one", 3600)
+        assert isinstance(acquire_leases(world.api, leases, world.clock), Acquired)
+        obj = job_object("captf-the-last-one", kind=owner.kind, owner=owner.name)
+        nothing = lambda created: None  # noqa: E731
+        started = launch(world.api, LaunchRequest(obj, "owner-uid", leases, nothing, nothing), world.clock)
+        assert isinstance(started, Created)
+    finally:
+        world.close()
