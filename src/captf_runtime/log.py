@@ -19,8 +19,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from datetime import datetime
 from typing import Any, Final, Literal, TextIO
 
@@ -62,7 +62,8 @@ class _Sink:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._lock = threading.Lock()
+        # Re-entrant: a signal handler may log while this very thread is writing a line.
+        self._lock = threading.RLock()
 
     def redirect(self, stream: TextIO | None) -> None:
         with self._lock:
@@ -75,8 +76,8 @@ class _Sink:
             try:
                 stream.write(line + "\n")
                 stream.flush()
-            except (OSError, ValueError):
-                # A closed or full stream must never end the work that wanted to log.
+            except (OSError, ValueError, RuntimeError):
+                # A stream that is closed, full or in the middle of a line must never end the work that logs.
                 return
 
     debug = info = warning = error = write
@@ -118,6 +119,14 @@ class Logger(structlog.BoundLoggerBase):
         if isinstance(current, BaseException):
             pairs.setdefault("stack", "".join(traceback.format_exception(current)).rstrip())
         self.error(message, **pairs)
+
+
+# One variable for all pairs: a reconcile sets eight, and setting each on its own costs more than the log line.
+_context: ContextVar[Mapping[str, Any]] = ContextVar("captf_runtime_log", default={})  # noqa: B039 - never changed
+
+
+def _add_context(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {**_context.get(), **event}
 
 
 def _add_level(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -192,7 +201,7 @@ def _render_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
 
 
 def _chain(render: Processor) -> list[Processor]:
-    return [structlog.contextvars.merge_contextvars, _add_level, _add_caller, _render_error, _redact, render]
+    return [_add_context, _add_level, _add_caller, _render_error, _redact, render]
 
 
 _sink = _Sink(None)
@@ -244,11 +253,21 @@ def get_level() -> str:
     return _threshold.name
 
 
-@contextmanager
-def bound(**pairs: Any) -> Iterator[None]:
-    """Add pairs to every line logged by this thread (or task) inside the block."""
-    with structlog.contextvars.bound_contextvars(**pairs):
-        yield
+class bound:
+    """Add pairs to every line logged by this thread (or task) inside the `with` block."""
+
+    __slots__ = ("_pairs", "_token")
+
+    def __init__(self, **pairs: Any) -> None:
+        self._pairs = pairs
+        self._token: Token[Mapping[str, Any]] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _context.set({**_context.get(), **self._pairs})
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _context.reset(self._token)
 
 
 class _Bridge(logging.Handler):

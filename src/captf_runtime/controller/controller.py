@@ -73,6 +73,30 @@ class _Run:
     reported: float | None = None
 
 
+class _Series:
+    """The series of one controller, all of them there from the start, looked up once."""
+
+    def __init__(self, metrics: Metrics, controller: str) -> None:
+        self.results = {result: metrics.reconciles.labels(controller, result) for result in RESULTS}
+        self.errors = metrics.reconcile_errors.labels(controller)
+        self.terminal = metrics.terminal_errors.labels(controller)
+        self.panics = metrics.panics.labels(controller)
+        self.timeouts = metrics.reconcile_timeouts.labels(controller)
+        self.time = metrics.reconcile_time.labels(controller)
+        self.active = metrics.active_workers.labels(controller)
+        self.active.set(0)
+
+    def count(self, outcome: Outcome) -> None:
+        if outcome.label is not None:
+            self.results[outcome.label].inc()
+        if outcome.label == "error":
+            self.errors.inc()
+        if outcome.terminal:
+            self.terminal.inc()
+        if outcome.panic:
+            self.panics.inc()
+
+
 class Controller:
     """Keeps the objects of one kind as their specs ask, by calling a reconciler for each.
 
@@ -143,7 +167,9 @@ class Controller:
         self._sync_timeout = sync_timeout
         self._clock = clock
         self._metrics = metrics
+        self._series: _Series | None = None
         self._fence = fence
+        self._logger = get_logger(name)
         self._started = False
         self._workers: list[ManagedThread] = []
         self._registrations: list[tuple[Watch, Informer, HandlerRegistration]] = []
@@ -174,8 +200,8 @@ class Controller:
         if self._started:
             raise RuntimeError(f"controller {self.name} has been started before")
         self._started = True
-        if self._metrics is None:
-            self._metrics = Metrics()
+        if self._series is None:
+            self._metrics = self._metrics if self._metrics is not None else Metrics()
             self._expose()
         try:
             self._connect()
@@ -261,20 +287,10 @@ class Controller:
     def _expose(self) -> None:
         metrics = self._known_metrics
         metrics.add_queue(self.name, self.queue.stats)
-        for result in RESULTS:
-            metrics.reconciles.labels(self.name, result)
-        for counter in (
-            metrics.reconcile_errors,
-            metrics.terminal_errors,
-            metrics.panics,
-            metrics.reconcile_timeouts,
-        ):
-            counter.labels(self.name)
+        self._series = _Series(metrics, self.name)
+        metrics.max_concurrent.labels(self.name).set(self.concurrency)
         for watch in self._watches:
             metrics.handler_failures.labels(watch.kind.kind)
-        metrics.reconcile_time.labels(self.name)
-        metrics.max_concurrent.labels(self.name).set(self.concurrency)
-        metrics.active_workers.labels(self.name).set(0)
 
     def _start_workers(self, stop: threading.Event) -> None:
         _logger.info("starting workers", controller=self.name, workers=self.concurrency)
@@ -312,7 +328,8 @@ class Controller:
 
     def _handle(self, item: Item[Request], stop: threading.Event) -> None:
         request = item.key
-        metrics = self._known_metrics
+        series = self._series
+        assert series is not None
         reconcile_id = str(uuid.uuid4())
         with bound(
             controller=self.name,
@@ -328,14 +345,14 @@ class Controller:
                 stop=stop,
                 fence=self._fence if self._fence is not None else Fence.open(),
                 clock=self._clock,
-                logger=get_logger(self.name),
+                logger=self._logger,
                 reconcile_id=reconcile_id,
                 timeout=self._timeout,
             )
             start = self._clock.monotonic()
             me = threading.current_thread()
             self._running[id(me)] = _Run(request, reconcile_id, start, me)
-            metrics.active_workers.labels(self.name).inc()
+            series.active.inc()
             end: Result | BaseException | None
             try:
                 end = self._reconciler.reconcile(ctx, request)
@@ -344,14 +361,14 @@ class Controller:
             except BaseException as error:  # noqa: BLE001 - whatever a reconciler raises, its worker goes on
                 end = error
             finally:
-                metrics.active_workers.labels(self.name).dec()
+                series.active.dec()
                 del self._running[id(me)]
-            metrics.reconcile_time.labels(self.name).observe(self._clock.monotonic() - start)
+            series.time.observe(self._clock.monotonic() - start)
             if ctx.timed_out or ctx.remaining() == 0:
-                metrics.reconcile_timeouts.labels(self.name).inc()
+                series.timeouts.inc()
             outcome = outcome_of(end, stopping=stop.is_set(), conflicts=self._conflicts.get(request, 0))
             self._log(outcome, end, ctx)
-            self._count(outcome)
+            series.count(outcome)
             self._requeue(outcome, item, end)
 
     def _requeue(self, outcome: Outcome, item: Item[Request], end: Result | BaseException | None) -> None:
@@ -370,17 +387,6 @@ class Controller:
         elif outcome.queue == "after":
             self.queue.forget(request)
             self.queue.add_after(request, outcome.delay, priority=priority)
-
-    def _count(self, outcome: Outcome) -> None:
-        metrics = self._known_metrics
-        if outcome.label is not None:
-            metrics.reconciles.labels(self.name, outcome.label).inc()
-        if outcome.label == "error":
-            metrics.reconcile_errors.labels(self.name).inc()
-        if outcome.terminal:
-            metrics.terminal_errors.labels(self.name).inc()
-        if outcome.panic:
-            metrics.panics.labels(self.name).inc()
 
     def _log(self, outcome: Outcome, end: Result | BaseException | None, ctx: Context) -> None:
         if not isinstance(end, BaseException):
