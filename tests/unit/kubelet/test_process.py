@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.processes import is_alive
 
+from captf_runtime.testing.kubelet import process
 from captf_runtime.testing.kubelet.logs import LogDirectory
 from captf_runtime.testing.kubelet.process import ContainerProcess, StartError
 
@@ -33,7 +35,7 @@ def start(tmp_path: Path) -> Start:
     def run(*arguments: str, **environment: str) -> Started:
         number = next(serial)
         ended, log = threading.Event(), tmp_path / f"{number}.log"
-        process = ContainerProcess(
+        container = ContainerProcess(
             arguments,
             {"PATH": os.environ["PATH"], **environment},
             directory=tmp_path,
@@ -42,7 +44,7 @@ def start(tmp_path: Path) -> Start:
             host_name="the-pod",
             on_exit=ended.set,
         )
-        return Started(process, ended, log)
+        return Started(container, ended, log)
 
     return run
 
@@ -125,7 +127,8 @@ def test_the_main_process_does_not_outlive_a_killed_kubelet(tmp_path: Path) -> N
     )
     source = Path(__file__).resolve().parents[3] / "src"
     parent = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], env={**os.environ, "PYTHONPATH": str(source)}
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), *sys.path])},
     )
     child = int(wait_for(tmp_path / "log"))
     parent.kill()
@@ -136,6 +139,14 @@ def test_the_main_process_does_not_outlive_a_killed_kubelet(tmp_path: Path) -> N
             return
         pause.wait(0.01)
     raise AssertionError("the container's process runs on")
+
+
+def test_a_machine_that_permits_no_host_names(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_separate_name", lambda: None)
+    started = start(sys.executable, "-c", "import socket; print(socket.gethostname())")
+    assert started.ended.wait(WAIT)
+    assert started.process.exit_code == 0
+    assert started.log.read_text().strip() == socket.gethostname()
 
 
 def test_signals_have_their_default_meaning(start: Start) -> None:

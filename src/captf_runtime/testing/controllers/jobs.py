@@ -47,6 +47,7 @@ __all__ = ["JobController", "JobDecision", "PodCounts", "decide_job", "is_finish
 _DEFAULT_BACKOFF_LIMIT = 6
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
 _RETRY_SECONDS = 1.0
+_SYNC_POLL = 0.05
 _LONGEST_RETRY = 30.0
 
 _logger = get_logger(__name__)
@@ -250,7 +251,7 @@ class JobController:
     Args:
         client: how to reach the API server; needs all verbs on pods, get/list/watch on jobs, update of
             jobs/status, get on serviceaccounts, create on events.
-        clock: measures deadlines and retries, gives the times written into statuses.
+        clock: measures deadlines and pauses before retries, gives the times written into statuses.
         modern: the behaviour of Kubernetes 1.31 and later, else that of 1.20.
 
     A context manager: started on entry, stopped on exit.
@@ -349,12 +350,16 @@ class JobController:
     # Work -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        # A Job whose pods are not known yet would get another one.
+        while not (self._pods.wait_for_sync(_SYNC_POLL) and self._jobs.wait_for_sync(_SYNC_POLL)):
+            if self._stopping:
+                return
         while (key := self._next()) is not None:
             try:
                 self._reconcile(key)
                 self._failures.pop(key, None)
             except Conflict:
-                self._look_at(key, 0.05)  # the mirror is behind; its next change comes with the newer object
+                self._refresh(key)
             except ApiError as error:
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
                 _logger.debug("the Job will be tried again", job=str(key), err=error)
@@ -379,10 +384,6 @@ class JobController:
         return None
 
     def _reconcile(self, key: ObjectKey) -> None:
-        # Pods first: a pod that the copy of the Jobs does not account for yet is only looked at once more.
-        if not (self._pods.wait_for_sync(0.0) and self._jobs.wait_for_sync(0.0)):
-            self._look_at(key, 0.05)
-            return
         job = self._jobs.get(key)
         if job is None:
             self._forget_absent()
@@ -409,6 +410,16 @@ class JobController:
             self._jobs.observe(updated)
         if decision.look_again_after is not None:
             self._look_at(key, max(decision.look_again_after, 0.0))
+
+    def _refresh(self, key: ObjectKey) -> None:
+        """Read a Job that has changed since it was seen, and look at it again."""
+        try:
+            self._jobs.observe(self._client.get(JOB, key.name, key.namespace))
+        except ApiError as error:
+            _logger.debug("the Job was not read", job=str(key), err=error)
+            self._look_at(key, _RETRY_SECONDS)
+            return
+        self._look_at(key, 0.0)
 
     def _forget_absent(self) -> None:
         living = {uid_of(job) for job in self._jobs.items()}
