@@ -20,9 +20,10 @@ import base64
 import gzip
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -70,6 +71,7 @@ from captf_runtime.objects import (
     uid_of,
 )
 from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.apiserver.server import ServerSnapshot
 from captf_runtime.testing.clock import VirtualClock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -180,6 +182,14 @@ class EventLog:
         ]
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a world can be brought back to: the server's content and the time."""
+
+    content: ServerSnapshot
+    now: datetime
+
+
 class World:
     """One embedded API server with CAPTF's definitions and a reconciler of each kind.
 
@@ -191,9 +201,11 @@ class World:
     def __init__(self, *, controllers: bool = False, **options: Any) -> None:
         self.clock = VirtualClock()
         self.server = ApiServer(clock=self.clock, controllers=controllers)
-        self._options = options
+        self._given = options
+        self._options = dict(options)
         self._stack = ExitStack()
         self._stop = threading.Event()
+        self._stages: dict[str, Checkpoint] = {}
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.server)
@@ -235,6 +247,33 @@ class World:
         self._reconcilers = {
             kind.kind: WorkloadReconciler(self.env, adapter()) for kind, adapter in ADAPTERS.items()
         }
+
+    def checkpoint(self) -> Checkpoint:
+        """Remember the server's content and the time, for ``rewind``."""
+        return Checkpoint(self.server.snapshot(), self.clock.now())
+
+    def rewind(self, checkpoint: Checkpoint) -> None:
+        """Go back to a checkpoint, with a new manager and nothing left of faults, requests and events.
+
+        A millisecond instead of the third of a second that a new world takes.
+        """
+        self.server.faults.clear()
+        self.server.restore(checkpoint.content)
+        self.clock.set(checkpoint.now)
+        self._options = dict(self._given)
+        self.events.events.clear()
+        self.restart()
+        self.server.requests.clear()
+
+    def stage(self, name: str, build: Callable[[], object]) -> None:
+        """Bring about what ``build`` makes of the world as it is now; the second time from memory.
+
+        Assumes that the world is fresh, so that a name always means the same.
+        """
+        if name not in self._stages:
+            build()
+            self._stages[name] = self.checkpoint()
+        self.rewind(self._stages[name])
 
     # Passes
 
