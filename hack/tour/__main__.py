@@ -17,7 +17,7 @@ from captf_runtime.objects import JOB, POD, SECRET, labels_of, name_of
 from hack.tour import manifests
 from hack.tour.narrator import Narrator
 from hack.tour.observer import Observer
-from hack.tour.stage import RuntimeMissing, Stage, find_runtime
+from hack.tour.stage import ManagerEnded, RuntimeMissing, Stage, find_runtime
 from hack.tour.story import MACHINES, Story
 from hack.tour.waiting import TimedOut
 
@@ -53,7 +53,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _tell(narrator: Narrator, stage: Stage, binary: Path, keep: bool) -> int:
-    story = Story(stage.client)
+    story = Story(stage.client, alive=stage.check_manager)
     narrator.chapter("A Kubernetes of its own" if stage.server is not None else "A Kubernetes that was there")
     narrator.say(f"API server at {stage.client.host}")
     narrator.say(
@@ -71,7 +71,7 @@ def _tell(narrator: Narrator, stage: Stage, binary: Path, keep: bool) -> int:
                 return 0
             _take_down(narrator, story)
         return _check(narrator, stage, story)
-    except (TimedOut, ApiError) as error:
+    except (TimedOut, ManagerEnded, ApiError) as error:
         narrator.say(str(error), style="bold red")
         _explain(narrator, stage, story)
         return 1

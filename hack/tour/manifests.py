@@ -41,14 +41,15 @@ def secret(name: str, namespace: str, data: dict[str, str]) -> Object:
     }
 
 
-def identity(*, secret_name: str = "cloud-credentials", allowed: str = TEAM) -> Object:
+def identity(*, secret_name: str = "cloud-credentials") -> Object:
+    """The operator's credentials, shared with every namespace of the tour."""
     return {
         "apiVersion": API_VERSION,
         "kind": TERRAFORM_CLUSTER_IDENTITY.kind,
         "metadata": {"name": IDENTITY},
         "spec": {
             "secretRef": {"name": secret_name, "namespace": OPERATOR},
-            "allowedNamespaces": {"list": [allowed]},
+            "allowedNamespaces": {"selector": {}},
         },
     }
 

@@ -46,6 +46,10 @@ class RuntimeMissing(Exception):
     """Neither terraform nor tofu is there."""
 
 
+class ManagerEnded(Exception):
+    """The manager ended although nobody stopped it."""
+
+
 def find_runtime(named: str = "") -> Path:
     """The Terraform or OpenTofu binary: the one named, else the first on the PATH.
 
@@ -275,6 +279,12 @@ class Stage:
         except subprocess.TimeoutExpired:
             manager.process.kill()
             return manager.process.wait(timeout=10)
+
+    def check_manager(self) -> None:
+        """Raises ManagerEnded, with the end of its log, when the manager ended by itself."""
+        if self._manager is not None and self._manager.process.poll() is not None:
+            tail = "\n".join(self._manager.log.read_text(errors="replace").splitlines()[-20:])
+            raise ManagerEnded(f"captf-manager ended with status {self._manager.process.returncode}:\n{tail}")
 
     @property
     def manager(self) -> ManagerProcess | None:

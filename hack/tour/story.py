@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from captf_controllers.api.kinds import (
     CLUSTER,
     MACHINE,
@@ -17,16 +19,25 @@ from hack.tour.inventory import leftovers
 from hack.tour.waiting import wait_until
 
 MACHINES = ("demo-a", "demo-b")
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 class Story:
-    """A user with kubectl, and Cluster API's part in it (owner references, the cluster's progress)."""
+    """A user with kubectl, and Cluster API's part in it (owner references, the cluster's progress).
+
+    ``alive`` is asked while the story waits; it raises when nothing can come any more.
+    """
 
     def __init__(
-        self, client: Client, *, namespace: str = manifests.TEAM, patience: float = PATIENCE
+        self,
+        client: Client,
+        *,
+        namespace: str = manifests.TEAM,
+        patience: float = PATIENCE,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self.client = client
+        self._alive = alive
         self.namespace = namespace
         self.patience = patience
 
@@ -38,7 +49,7 @@ class Story:
             SECRET,
             manifests.secret("cloud-credentials", manifests.OPERATOR, {"DEMO_TOKEN": "not-a-real-token"}),
         )
-        self._create(TERRAFORM_CLUSTER_IDENTITY, manifests.identity(allowed=self.namespace))
+        self._create(TERRAFORM_CLUSTER_IDENTITY, manifests.identity())
 
     def create_cluster(self, **spec: object) -> None:
         cluster = self._create(CLUSTER, manifests.cluster(namespace=self.namespace))
@@ -70,6 +81,7 @@ class Story:
         """Until the object is provisioned and Ready."""
 
         def ready() -> Object | None:
+            self._alive()
             obj = self.client.get(kind, name, self.namespace)
             done = condition(obj, "Ready").get("status") == "True"
             return obj if done and provisioned(obj) else None
@@ -86,6 +98,7 @@ class Story:
 
     def wait_gone(self, kind: Kind, name: str) -> None:
         def gone() -> bool:
+            self._alive()
             try:
                 self.client.get(kind, name, self.namespace, metadata_only=True)
             except NotFound:

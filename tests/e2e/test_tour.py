@@ -1,0 +1,193 @@
+"""The whole product, end to end: real Terraform, real processes, on the embedded and the real API server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_CLUSTER, TERRAFORM_MACHINE
+from captf_controllers.jobs.views import view_job
+from captf_runtime.objects import JOB, POD, Object, name_of
+from captf_runtime.testing.real_control_plane import RealControlPlane
+from hack.tour import manifests
+from hack.tour.stage import Stage, find_runtime
+from hack.tour.story import MACHINES, Story
+from hack.tour.waiting import wait_until
+
+pytestmark = [pytest.mark.terraform, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def embedded() -> Iterator[Stage]:
+    with Stage(runtime=find_runtime()) as stage:
+        yield stage
+
+
+@pytest.fixture
+def real(real_control_plane: RealControlPlane) -> Iterator[Stage]:
+    with Stage(runtime=find_runtime(), kubeconfig=real_control_plane.kubeconfig) as stage:
+        yield stage
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_apiserver)])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    found: Stage = request.getfixturevalue(request.param)
+    return found
+
+
+def live(stage: Stage, namespace: str) -> Story:
+    story = Story(stage.client, namespace=namespace, alive=stage.check_manager)
+    story.prepare()
+    story.create_cluster()
+    for name in MACHINES:
+        story.create_machine(name)
+    return story
+
+
+def bring_up(story: Story) -> None:
+    story.wait_ready(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+    story.report_infrastructure()
+    for name in MACHINES:
+        story.wait_ready(TERRAFORM_MACHINE, name)
+
+
+def take_down(story: Story) -> None:
+    story.delete(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+    for name in MACHINES:
+        story.delete(TERRAFORM_MACHINE, name)
+    for name in MACHINES:
+        story.wait_gone(TERRAFORM_MACHINE, name)
+        story.delete(MACHINE, name)
+    story.wait_gone(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+    story.delete(CLUSTER, manifests.CLUSTER_NAME)
+
+
+def jobs_ever(story: Story, seen: dict[str, Object]) -> None:
+    for job in story.client.list(JOB, story.namespace, label_selector="captf.io/managed=true").items:
+        seen[name_of(job)] = job
+
+
+def running_pods(story: Story) -> list[str]:
+    pods = story.client.list(POD, story.namespace).items
+    return [name_of(pod) for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
+
+
+def test_a_cluster_and_its_machines_come_and_go(stage: Stage) -> None:
+    stage.start_manager()
+    story = live(stage, "whole-life")
+    bring_up(story)
+    machine = story.client.get(TERRAFORM_MACHINE, MACHINES[0], story.namespace)
+    cluster = story.client.get(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME, story.namespace)
+    assert machine["spec"]["providerID"] == f"noop:///{story.namespace}/{MACHINES[0]}"
+    assert cluster["spec"]["controlPlaneEndpoint"]["port"] == 6443
+    take_down(story)
+    assert story.wait_clean(seconds=60) == []
+    assert stage.stop_manager() == 0
+
+
+@pytest.mark.parametrize(
+    "moment", ["cluster apply created", "cluster apply running", "machine apply", "destroy created", "destroy ended"]
+)
+def test_a_killed_manager_goes_on_where_it_was(embedded: Stage, moment: str) -> None:
+    """SIGKILL at several points: the next one finishes, no operation runs twice, nothing is left."""
+    stage = embedded
+    stage.start_manager()
+    story = live(stage, "killed")
+    seen: dict[str, Object] = {}
+
+    def job_in(op: str, kind: str, *, finished: bool | None = None) -> bool:
+        jobs_ever(story, seen)
+        views = [view_job(job) for job in seen.values()]
+        return any(
+            view.op == op and view.owner_kind == kind and (finished is None or view.is_finished == finished)
+            for view in views
+        )
+
+    def kill_and_restart() -> None:
+        stage.kill_manager()
+        stage.start_manager()
+
+    if moment == "cluster apply created":
+        wait_until(lambda: job_in("apply", "TerraformCluster"), moment, every=0.01)
+        kill_and_restart()
+    elif moment == "cluster apply running":
+        wait_until(lambda: running_pods(story), moment, every=0.01)
+        stage.kill_manager()
+        wait_until(lambda: job_in("apply", "TerraformCluster", finished=True), moment)
+        stage.start_manager()
+    if moment == "machine apply":
+        story.wait_ready(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+        story.report_infrastructure()
+        wait_until(lambda: job_in("apply", "TerraformMachine"), moment, every=0.01)
+        kill_and_restart()
+    bring_up(story)
+    if moment.startswith("destroy"):
+        for name in MACHINES:
+            story.delete(TERRAFORM_MACHINE, name)
+        wait_until(lambda: job_in("destroy", "TerraformMachine"), moment, every=0.01)
+        if moment == "destroy ended":
+            wait_until(lambda: running_pods(story), moment, every=0.01)
+        stage.kill_manager()
+        if moment == "destroy ended":
+            wait_until(lambda: job_in("destroy", "TerraformMachine", finished=True), moment)
+        stage.start_manager()
+    take_down(story)
+    jobs_ever(story, seen)
+    assert story.wait_clean(seconds=60) == []
+    operations = [(view.owner_kind, view.owner_name, view.op) for view in map(view_job, seen.values())]
+    assert sorted(operations) == sorted(set(operations)), "an operation ran twice"
+
+
+def test_an_invalid_object_is_refused_with_its_field(stage: Stage) -> None:
+    """The API server itself names the path of what is wrong."""
+    story = Story(stage.client, namespace="refused")
+    story.prepare()
+
+    def refused(spec: str) -> str:
+        manifest = (
+            "apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1\nkind: TerraformCluster\n"
+            f"metadata: {{name: bad, namespace: refused}}\nspec: {spec}\n"
+        )
+        done = subprocess.run(
+            ["kubectl", f"--kubeconfig={stage.kubeconfig}", "create", "--validate=strict", "-f", "-"],
+            input=manifest,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode != 0
+        return done.stderr
+
+    assert "spec.source" in refused('{source: {image: ""}, identityRef: {name: x}}')
+    assert "spec.jobs" in refused("{source: {image: x}, identityRef: {name: x}, jobs: {activeDeadlineSeconds: soon}}")
+    assert "colour" in refused("{source: {image: x}, identityRef: {name: x}, colour: red}")
+
+
+def test_the_tour_ends_by_itself_and_leaves_nothing(tmp_path: Path) -> None:
+    """``make run`` as a user runs it: status 0, no process, no temporary file."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "hack.tour"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no Terraform object, Job, Pod, Secret, Lease, ServiceAccount or RoleBinding of CAPTF" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tour_without_a_runtime_says_what_it_looked_for(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "hack.tour"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "neither terraform nor tofu is on the PATH" in done.stderr
+    assert "--runtime PATH" in done.stderr
