@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hack.tour import manifests
+from hack.tour.stage import Stage, find_runtime
+from hack.tour.story import MACHINES, Story
+from hack.tour.waiting import wait_until
 
 from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_CLUSTER, TERRAFORM_MACHINE
 from captf_controllers.jobs.views import view_job
 from captf_runtime.objects import JOB, POD, Object, name_of
 from captf_runtime.testing.real_control_plane import RealControlPlane
-from hack.tour import manifests
-from hack.tour.stage import Stage, find_runtime
-from hack.tour.story import MACHINES, Story
-from hack.tour.waiting import wait_until
 
 pytestmark = [pytest.mark.terraform, pytest.mark.slow]
 
@@ -93,7 +93,8 @@ def test_a_cluster_and_its_machines_come_and_go(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "moment", ["cluster apply created", "cluster apply running", "machine apply", "destroy created", "destroy ended"]
+    "moment",
+    ["cluster apply created", "cluster apply running", "machine apply", "destroy created", "destroy ended"],
 )
 def test_a_killed_manager_goes_on_where_it_was(embedded: Stage, moment: str) -> None:
     """SIGKILL at several points: the next one finishes, no operation runs twice, nothing is left."""
@@ -167,7 +168,9 @@ def test_an_invalid_object_is_refused_with_its_field(stage: Stage) -> None:
         return done.stderr
 
     assert "spec.source" in refused('{source: {image: ""}, identityRef: {name: x}}')
-    assert "spec.jobs" in refused("{source: {image: x}, identityRef: {name: x}, jobs: {activeDeadlineSeconds: soon}}")
+    assert "spec.jobs" in refused(
+        "{source: {image: x}, identityRef: {name: x}, jobs: {activeDeadlineSeconds: soon}}"
+    )
     assert "colour" in refused("{source: {image: x}, identityRef: {name: x}, colour: red}")
 
 
@@ -175,17 +178,29 @@ def test_the_tour_ends_by_itself_and_leaves_nothing(tmp_path: Path) -> None:
     """``make run`` as a user runs it: status 0, no process, no temporary file."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "hack.tour"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "hack.tour"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "no Terraform object, Job, Pod, Secret, Lease, ServiceAccount or RoleBinding of CAPTF" in done.stdout
+    assert (
+        "no Terraform object, Job, Pod, Secret, Lease, ServiceAccount or RoleBinding of CAPTF" in done.stdout
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_tour_without_a_runtime_says_what_it_looked_for(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "hack.tour"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "hack.tour"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

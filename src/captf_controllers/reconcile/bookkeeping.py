@@ -14,9 +14,11 @@ from datetime import datetime
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
+from captf_controllers.api.kinds import TERRAFORM_MACHINE_POOL
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import SourceStatus
 from captf_controllers.inputs import records as inputs_records
+from captf_controllers.inputs.exports import PoolApply, record_pool_apply
 from captf_controllers.inputs.records import Records
 from captf_controllers.jobs import history, reporting
 from captf_controllers.jobs.failures import Failures, count_failures, retry_note
@@ -107,6 +109,7 @@ def keep_books(scope: Scope, views: list[JobView], records: Records, config: Eff
     books = Books(views=views, finished=collect_finished(scope.client, views), records=records)
     _promote(scope, books)
     _record_failed_apply(scope, books)
+    _record_pool_exports(scope, books)
     _count(scope, books, config)
     _set_conditions(scope, books)
     _move_stamps(scope, books)
@@ -192,6 +195,24 @@ def _record_failed_apply(scope: Scope, books: Books) -> None:
         changed = True
     if changed:
         books.records = inputs_records.read_records(scope.client, owner)
+
+
+def _record_pool_exports(scope: Scope, books: Books) -> None:
+    """What a newly finished apply of a pool means for the cluster's exports that it rendered."""
+    apply = books.newest("apply")
+    if scope.kind != TERRAFORM_MACHINE_POOL or apply is None or not apply.newly:
+        return
+    applied = PoolApply(
+        job=apply.name,
+        succeeded=apply.succeeded,
+        blocked=apply.blocked,
+        may_have_applied=may_have_applied_now(scope.client, apply, scope.names.suffix),
+        held=apply.job.marked(keys.HELD_CLUSTER_OUTPUTS),
+        exports_hash=apply.job.annotations.get(keys.CLUSTER_OUTPUTS_HASH, ""),
+        approval_hash=apply.job.annotations.get(keys.APPROVAL_HASH, ""),
+    )
+    if record_pool_apply(scope.client, _owner(scope), books.records, applied):
+        books.records = inputs_records.read_records(scope.client, _owner(scope))
 
 
 def _is_attempt(records: Records, job: FinishedJob) -> bool:

@@ -255,7 +255,8 @@ def _attempt(request: StartRequest, material: Material, job: str) -> Attempt:
     return Attempt(
         files=material.files,
         inputs_hash=material.inputs_hash,
-        image=material.image,
+        # The reference as it was written, never a digest: the records tell images apart by it.
+        image=material.record.image if material.record is not None else material.image,
         identity=identity.name if identity is not None else "",
         identity_kind=(identity.kind or "") if identity is not None else "",
         job=job,
