@@ -245,17 +245,17 @@ class Cache:
 
         Raises:
             NotFound: it is not stored.
-            NotCached: the kind has no informer.
+            NotCached: the kind has no informer, or one of another namespace.
             NotSynced: its first list is not complete.
         """
-        found = self._store(kind).get(namespace if kind.namespaced else "", name)
+        found = self._store(kind, namespace).get(namespace if kind.namespaced else "", name)
         if found is None:
             raise NotFound(f'{kind.resource} "{name}" not found', code=404, reason="NotFound")
         return found.decode()
 
     def header(self, kind: Kind, name: str, namespace: str = "") -> Header | None:
         """Return the header of one object, None when it is not stored. Otherwise raises like `get`."""
-        found = self._store(kind).get(namespace if kind.namespaced else "", name)
+        found = self._store(kind, namespace).get(namespace if kind.namespaced else "", name)
         return None if found is None else found.header
 
     def list(
@@ -328,7 +328,7 @@ class Cache:
         resource_version: str | None = None,
         continue_token: str = "",
     ) -> ListOf[StoredObject]:
-        store = self._store(kind)
+        store = self._store(kind, namespace)
         if resource_version is not None or continue_token:
             raise ValueError(
                 f"{kind.resource}: the cache knows neither versions nor pages: ask the uncached client"
@@ -389,8 +389,12 @@ class Cache:
             raise NotCached(f"{kind.resource} is not cached: request an informer for it, or read uncached")
         return found
 
-    def _store(self, kind: Kind) -> Store:
+    def _store(self, kind: Kind, namespace: str = "") -> Store:
         informer = self._informer(kind)
+        if namespace and kind.namespaced and informer.scope.namespace not in ("", namespace):
+            raise NotCached(
+                f"{kind.resource} of namespace {namespace} are not cached: this cache follows {informer.scope}"
+            )
         if not informer.has_listed:
             reason = f" ({informer.last_error})" if informer.last_error is not None else ""
             raise NotSynced(f"{informer.scope} is not synced yet{reason}")

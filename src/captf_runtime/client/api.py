@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +30,9 @@ from captf_runtime.client.transport import (
 from captf_runtime.client.verbs import Verbs, collection_path, watch_headers, watch_target
 from captf_runtime.client.watch import WatchStream
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
+from captf_runtime.metrics import Metrics
 from captf_runtime.objects import Kind
+from captf_runtime.threads import start_thread
 
 T = TypeVar("T")
 
@@ -39,8 +41,6 @@ POOL_SIZE = 52
 
 _WATCH_CONNECTIONS = 1024
 _STOP_PERIOD = 0.5
-
-_numbers = itertools.count(1)
 
 
 class Client(Verbs):
@@ -109,7 +109,7 @@ class Client(Verbs):
         )
 
     def dedicated(self, *, pool_size: int, suffix: str = "") -> Client:
-        """Return a client of the same server with connections of its own.
+        """Return a client of the same server with connections of its own. It is closed with this one.
 
         Args:
             pool_size: the most connections.
@@ -118,6 +118,7 @@ class Client(Verbs):
         agent = f"{self._transport.agent} {suffix}" if suffix else self._transport.agent
         client = Client.__new__(Client)
         client._setup(self.config, agent, pool_size, self._stop, self._transport.observer, self._clock)
+        self._dedicated.add(client)
         return client
 
     def _setup(
@@ -133,14 +134,13 @@ class Client(Verbs):
         self._clock = clock
         self._stop = stop
         self._closed = threading.Event()
+        self._dedicated: weakref.WeakSet[Client] = weakref.WeakSet()
         self._transport = Transport(config, agent=agent, stop=self._closed, observer=observer, clock=clock)
         self._pool = Pool(config, PoolSize(pool_size), clock=clock)
         self._watch_pool = Pool(config, PoolSize(_WATCH_CONNECTIONS, bounded=False), clock=clock)
         self._discovery = Discovery(self.raw, clock=clock)
         if stop is not None:
-            threading.Thread(
-                target=self._close_on, args=(stop,), name=f"client-{next(_numbers)}", daemon=True
-            ).start()
+            start_thread("client", lambda: self._close_on(stop), metrics=Metrics(), clock=clock)
 
     def _close_on(self, stop: threading.Event) -> None:
         while not stop.wait(_STOP_PERIOD):
@@ -174,6 +174,8 @@ class Client(Verbs):
         self._transport.abort()
         self._pool.close()
         self._watch_pool.close()
+        for client in list(self._dedicated):
+            client.close()
 
     def __enter__(self) -> Client:
         return self

@@ -21,12 +21,13 @@ from typing import Any, TypedDict, cast
 from urllib.parse import urlsplit
 
 import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import (
     ConnectTimeoutError,
     EmptyPoolError,
     HTTPError,
+    NameResolutionError,
     NewConnectionError,
     ProxyError,
     ReadTimeoutError,
@@ -80,10 +81,14 @@ class _OpenSockets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
+        self._ended = False
 
     def add(self, live: socket.socket) -> None:
         with self._lock:
             self._sockets.add(live)
+            ended = self._ended
+        if ended:
+            _cut(live)
 
     def discard(self, live: socket.socket | None) -> None:
         with self._lock:
@@ -91,7 +96,9 @@ class _OpenSockets:
                 self._sockets.discard(live)
 
     def cut_all(self) -> None:
+        """Cut the sockets that are here, and those that come later."""
         with self._lock:
+            self._ended = True
             found = list(self._sockets)
         for live in found:
             _cut(live)
@@ -153,16 +160,48 @@ class _Connection(HTTPConnection):
         super().send(data)
 
 
-class _SecureConnection(_Connection, HTTPSConnection):
-    """The same under TLS."""
+class _DirectConnection(_Connection):
+    """The same without a SOCKS proxy: here the connecting itself can be ended from another thread too."""
+
+    def _new_conn(self) -> socket.socket:
+        host = self._dns_host.strip("[]")
+        failure: OSError | None = None
+        try:
+            addresses = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from error
+        for family, type_, protocol, _, address in addresses:
+            sock = socket.socket(family, type_, protocol)
+            for sockets in _progress.watchers:
+                sockets.add(sock)
+            try:
+                for option in self.socket_options or ():
+                    sock.setsockopt(*option)
+                if isinstance(self.timeout, int | float):
+                    sock.settimeout(self.timeout)
+                sock.connect(address)
+                return sock
+            except OSError as error:
+                sock.close()
+                failure = error
+            finally:
+                for sockets in _progress.watchers:
+                    sockets.discard(sock)
+        if isinstance(failure, TimeoutError):
+            raise ConnectTimeoutError(self, f"no connection to {self.host} in time") from failure
+        raise NewConnectionError(self, f"no connection: {failure}") from failure
 
 
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _SecurePool(HTTPSConnectionPool):
-    ConnectionCls = _SecureConnection
+def _tracked(pool_class: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
+    """Return the pool class with connections that tell their progress, whatever proxy they go through."""
+    below = cast(type[HTTPConnection], pool_class.ConnectionCls)
+    through_socks = "socks" in below.__module__
+    above: type[HTTPConnection] = _Connection if through_socks else _DirectConnection
+    connection = type(f"Tracked{below.__name__}", (above, below), {})
+    return cast(
+        type[HTTPConnectionPool],
+        type(f"Tracked{pool_class.__name__}", (pool_class,), {"ConnectionCls": connection}),
+    )
 
 
 def keepalive_options() -> list[tuple[int, int, int]]:
@@ -260,7 +299,12 @@ class Pool:
         configuration.verify_ssl = config.verify
         rest = upstream.load("kubernetes.client.rest").RESTClientObject(configuration)
         manager = cast(urllib3.PoolManager, rest.pool_manager)
-        manager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+        manager.pool_classes_by_scheme = {
+            scheme: _tracked(pool_class) for scheme, pool_class in manager.pool_classes_by_scheme.items()
+        }
+        # The context below says all about trust; what comes beside it would be trusted in addition.
+        for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
+            manager.connection_pool_kw.pop(name, None)
         options: _PoolOptions = {
             "maxsize": self._size.connections,
             "block": self._size.bounded,
@@ -436,7 +480,7 @@ class Transport:
         return stream
 
     def abort(self) -> None:
-        """Cut every connection that a request or a stream waits on."""
+        """Cut every connection that a request or a stream waits on, now and from now on."""
         self._sockets.cut_all()
 
     def _attempt(self, pool: Pool, request: _Request, authorization: str | None) -> Answer:

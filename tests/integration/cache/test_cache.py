@@ -148,6 +148,14 @@ def test_what_the_cache_cannot_answer_is_refused(client: Client, namespace: str,
             cache.list(CONFIG_MAP, **options)
     with pytest.raises(ValueError, match="no index"):
         cache.index_values(CONFIG_MAP, "none")
+    scoped = Cache(client)
+    scoped.informer(CONFIG_MAP, namespace=namespace)
+    start(scoped)
+    with pytest.raises(NotCached, match="namespace elsewhere"):
+        scoped.list(CONFIG_MAP, "elsewhere")
+    with pytest.raises(NotCached, match="namespace elsewhere"):
+        scoped.get(CONFIG_MAP, "a", "elsewhere")
+    scoped.shutdown(5)
     client.list(JOB, namespace)
     assert [informer.scope.kind for informer in cache.informers] == [CONFIG_MAP]
 

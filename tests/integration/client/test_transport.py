@@ -286,11 +286,14 @@ def test_purposes_have_pools_and_agents_of_their_own() -> None:
         server.wait_for(lambda: len(server.requests) == 1)
         with client.dedicated(pool_size=1, suffix="leader-election") as election:
             election.get(CONFIG_MAP, "a", "t")
+        other = client.dedicated(pool_size=1)
         gate.set()
         thread.join(5)
         plain, leading = (request.headers["user-agent"] for request in server.requests)
         assert plain.startswith("x/1 (")
         assert leading == f"{plain} leader-election"
+        client.close()
+        assert other.stopped
 
 
 @pytest.mark.requirement("CL4")
@@ -371,6 +374,31 @@ def test_secrets_reach_no_error_and_no_log(tmp_path: Path, capfd: pytest.Capture
     for text in (*told, captured.out, captured.err, repr(client.config)):
         assert token not in text
         assert "never-tell" not in text
+
+
+@pytest.mark.requirement("CL15")
+def test_closing_ends_a_connect_that_nobody_answers() -> None:
+    with socket.socket() as listener, ThreadPoolExecutor() as pool:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        # Nobody accepts: once the queue is full, the kernel leaves further connects without an answer.
+        waiting = [socket.socket() for _ in range(3)]
+        for item in waiting:
+            item.setblocking(False)
+            item.connect_ex(address)
+        client = Client(ClientConfig(f"http://127.0.0.1:{address[1]}"))
+        running = pool.submit(client.get, CONFIG_MAP, "a", "t")
+        deadline = time.monotonic() + 5
+        while not client._transport._sockets._sockets and time.monotonic() < deadline:
+            threading.Event().wait(0.005)
+        started = time.monotonic()
+        client.close()
+        with pytest.raises(Stopped):
+            running.result(5)
+        assert time.monotonic() - started < 2
+        for item in waiting:
+            item.close()
 
 
 @pytest.mark.requirement("CL15")
