@@ -15,6 +15,8 @@ import msgspec
 from captf_runtime.objects import Object, selector_from
 from captf_runtime.testing.apiserver import status
 from captf_runtime.testing.apiserver.backend import Attributes
+from captf_runtime.testing.apiserver.customresources import TABLE as DEFINITIONS
+from captf_runtime.testing.apiserver.customresources import is_terminating
 from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
 from captf_runtime.testing.apiserver.rbac import EscalationGate
 from captf_runtime.testing.apiserver.status import Cause
@@ -51,6 +53,45 @@ class NamespaceGate:
             )
             message = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise status.forbidden(resource.plural, resource.group, attributes.name, message, [cause])
+
+
+class ServiceAccountGate:
+    """A pod needs its service account; `default` counts as there, whether anybody made it or not."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, attributes: Attributes) -> None:
+        """Raise 403."""
+        new = attributes.new
+        if attributes.resource.storage != "pods" or attributes.operation != "CREATE" or new is None:
+            return
+        name = str((new.get("spec") or {}).get("serviceAccountName") or "default")
+        if name == "default" or self._store.get("serviceaccounts", attributes.namespace, name) is not None:
+            return
+        message = (
+            f"error looking up service account {attributes.namespace}/{name}: "
+            f'serviceaccount "{name}" not found'
+        )
+        raise status.forbidden("pods", "", attributes.name, message)
+
+
+class DefinitionGate:
+    """Nothing is created of a custom kind whose definition is being deleted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, attributes: Attributes) -> None:
+        """Raise 405."""
+        resource = attributes.resource
+        if not resource.custom or attributes.operation != "CREATE":
+            return
+        record = self._store.get(DEFINITIONS, "", resource.storage)
+        if record is not None and is_terminating(record.object):
+            message = "create not allowed while custom resource definition is terminating"
+            details = {"group": resource.group, "kind": resource.plural}
+            raise status.ApiStatus(405, message, "MethodNotAllowed", details)
 
 
 class RoleGate:
@@ -96,9 +137,12 @@ class ValidatingWebhooks:
             labels = record.object["metadata"].get("labels") or {} if record is not None else {}
             if not selector_from(selector).matches(labels):
                 return False
-        elif selector and attributes.resource.storage == "namespaces":
-            if not _labels_match(selector, attributes):
-                return False
+        elif (
+            selector
+            and attributes.resource.storage == "namespaces"
+            and not _labels_match(selector, attributes)
+        ):
+            return False
         wanted = webhook.get("objectSelector") or {}
         return not wanted or _labels_match(wanted, attributes)
 

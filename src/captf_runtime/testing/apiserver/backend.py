@@ -147,13 +147,15 @@ class Backend:
         metadata = obj["metadata"] = dict(obj.get("metadata") or {})
         if resource.namespaced:
             metadata["namespace"] = namespace
+        else:
+            metadata.pop("namespace", None)
         version = metadata.pop("resourceVersion", "")
         strategy.decode(obj)
         for part in ("uid", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"):
             metadata.pop(part, None)
         metadata["creationTimestamp"] = format_time(context.now)
         metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-        if strategy.counts_generation:
+        if self.mode in strategy.generation_modes:
             metadata["generation"] = 1
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = names.generate(metadata["generateName"], self._random.choice)
@@ -172,7 +174,7 @@ class Backend:
         self._admit(self.gates, attributes, write)
         causes = self._validate_metadata(resource, metadata) + strategy.validate(obj, context)
         if causes:
-            raise status.invalid(resource.kind, resource.group, name, causes)
+            raise status.invalid(resource.kind, resource.error_group, name, causes)
         self._admit(self.admission, attributes, write)
         if version not in ("", "0"):
             raise status.plain_internal("resourceVersion should not be set on objects to be created")
@@ -329,7 +331,7 @@ class Backend:
         metadata = new["metadata"] = dict(new.get("metadata") or {})
         uid = metadata.get("uid")
         stored = record.object["metadata"]
-        if uid and uid != stored.get("uid"):
+        if require and uid and uid != stored.get("uid"):
             key = f"/registry/{resource.storage}/{record.key}"
             raise status.conflict(
                 resource.plural,
@@ -393,7 +395,7 @@ class Backend:
         if self.ownership is not None and write.manager and not write.applied:
             obj = self.ownership.track(old, obj, resource, write.manager, subresource)
             metadata = obj["metadata"]
-        if strategy.counts_generation and _outside(obj, resource) != _outside(old, resource):
+        if self.mode in strategy.generation_modes and _outside(obj, resource) != _outside(old, resource):
             metadata["generation"] = (before.get("generation") or 0) + 1
         name = before.get("name") or ""
         attributes = Attributes(
@@ -415,7 +417,7 @@ class Backend:
         else:
             causes += strategy.validate(obj, context) + strategy.validate_update(obj, old, context)
         if causes:
-            raise status.invalid(resource.kind, resource.group, name, causes)
+            raise status.invalid(resource.kind, resource.error_group, name, causes)
         self._admit(self.admission, attributes, write)
         return obj
 
@@ -461,19 +463,25 @@ class Backend:
     ) -> Outcome:
         obj = record.copy()
         metadata = obj["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            resource.strategy.begin_delete(obj, self.clock.now())
         finalizers = _finalizers_for(resource, list(metadata.get("finalizers") or []), options.propagation)
         grace = grace_period(resource, obj, options)
         open_for = held_open(resource, obj)
         if not finalizers and not grace and not open_for:
             if write.dry_run:
                 return Outcome(record, deleted=True)
-            return Outcome(self.store.remove(resource.storage, record), deleted=True)
+            if resource.storage == "pods" and not metadata.get("deletionTimestamp"):
+                # The end of a pod is always graceful, if only for no time at all.
+                self._mark(metadata, 0, self.clock.now())
+            return Outcome(self.store.remove(resource.storage, record, obj), deleted=True)
         if finalizers != list(metadata.get("finalizers") or []):
             metadata["finalizers"] = finalizers
             if not finalizers:
                 del metadata["finalizers"]
         self._mark(metadata, grace, self.clock.now())
         if open_for:
+            metadata.pop("deletionGracePeriodSeconds", None)
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         if write.dry_run:
             return Outcome(_unstored(record.namespace, record.name, obj))

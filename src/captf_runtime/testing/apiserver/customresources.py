@@ -90,7 +90,7 @@ def columns_of(version: Object) -> tuple[Column, ...]:
 class CustomResourceStrategy(Strategy):
     """Custom resources of one version: pruned, defaulted and validated by its schema, when it has one."""
 
-    counts_generation = True
+    generation_modes: tuple[Mode, ...] = ("modern", "1.20")
     unconditional_update = False
 
     def __init__(self, definition: Object, version: Object, schema: CompiledSchema | None) -> None:
@@ -157,6 +157,9 @@ class CustomResourceStrategy(Strategy):
     def field_names(self) -> tuple[str, ...]:
         return self.selectable
 
+    def unknown_field(self, field: str) -> str:
+        return f"field label not supported: {field}"
+
 
 def _take_back(obj: Object, whole: Object) -> None:
     obj.clear()
@@ -197,7 +200,7 @@ def resources_of(definition: Object, mode: Mode) -> list[Resource]:
 class DefinitionStrategy(Strategy):
     """CRDs: names are accepted and established at once, as the controllers of the real server soon do."""
 
-    counts_generation = True
+    generation_modes: tuple[Mode, ...] = ("modern", "1.20")
     unconditional_update = False
 
     def __init__(self, registry: Registry) -> None:
@@ -207,8 +210,6 @@ class DefinitionStrategy(Strategy):
         obj["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}}
         default_crd(obj)
         self._accept(obj, context)
-        metadata = obj["metadata"]
-        metadata["finalizers"] = [*(metadata.get("finalizers") or [])]
 
     def prepare_update(self, obj: Object, old: Object, context: WriteContext) -> None:
         default_crd(obj)
@@ -273,6 +274,16 @@ class DefinitionStrategy(Strategy):
                     return ("ShortNamesConflict", f"{quote(sorted(taken)[0])} is already in use")
         return None
 
+    def begin_delete(self, obj: Object, now: datetime) -> None:
+        metadata = obj["metadata"]
+        metadata["finalizers"] = [*(metadata.get("finalizers") or []), FINALIZER]
+        set_terminating(
+            obj,
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+            now,
+        )
+
     def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
         # Changes are judged with the old definition beside them, see validate_update.
         return [] if obj["metadata"].get("resourceVersion") else validate_crd(obj, mode=context.mode)
@@ -287,6 +298,19 @@ def _condition(state: Object, kind: str, value: str, reason: str, message: str, 
             kept: Object = dict(present)
             return kept
     return {"type": kind, "status": value, "lastTransitionTime": now, "reason": reason, "message": message}
+
+
+def set_terminating(definition: Object, reason: str, message: str, now: datetime) -> None:
+    """Set the condition that tells how far the deletion of a definition is."""
+    state = definition["status"] = dict(definition.get("status") or {})
+    others = [c for c in state.get("conditions") or [] if c.get("type") != "Terminating"]
+    condition = _condition(state, "Terminating", "True", reason, message, now=format_time(now))
+    state["conditions"] = [*others, condition]
+
+
+def is_terminating(definition: Object) -> bool:
+    """Whether the definition is being deleted: nothing new of its kind is accepted then."""
+    return bool(definition["metadata"].get("deletionTimestamp"))
 
 
 def is_established(definition: Object) -> bool:

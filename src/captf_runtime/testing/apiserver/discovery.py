@@ -12,6 +12,10 @@ from captf_runtime.testing.apiserver.resources import Registry, Resource
 AGGREGATED = "as=APIGroupDiscoveryList"
 
 
+# The real server lists the verbs of custom resources in an order of its own.
+_CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+
+
 def version_info(mode: str) -> Object:
     """The content of /version."""
     number = "v1.32.0" if mode == "modern" else "v1.20.2"
@@ -68,7 +72,7 @@ def _entry(resource: Resource) -> Object:
         "singularName": resource.singular or resource.kind.lower(),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": list(resource.verbs),
+        "verbs": list(resource.verbs if not resource.custom else _CUSTOM_VERBS),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)
@@ -140,7 +144,7 @@ def _aggregated_entry(resource: Resource) -> Object:
         "responseKind": kind(resource.group, resource.version, resource.kind),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular or resource.kind.lower(),
-        "verbs": list(resource.verbs),
+        "verbs": list(resource.verbs if not resource.custom else _CUSTOM_VERBS),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

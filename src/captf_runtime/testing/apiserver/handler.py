@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from captf_runtime.testing.apiserver.rest import Call, Endpoints
 from captf_runtime.testing.apiserver.status import ApiStatus
 from captf_runtime.testing.apiserver.views import MediaType, negotiate, to_yaml
 from captf_runtime.testing.faults import Faults
+
+_log = logging.getLogger(__name__)
 
 
 class Authorizer(Protocol):
@@ -120,6 +123,13 @@ class Handler:
                 self._route(call)
         except ApiStatus as failure:
             self._fail(recorded, failure)
+        except OSError:
+            # The client is gone; there is nobody to answer.
+            recorded.reset()
+        except Exception:  # noqa: BLE001 - a client must get an answer, whatever went wrong here
+            _log.exception("%s %s failed", request.method, request.path)
+            if not recorded.code:
+                self._fail(recorded, status.internal("the embedded server failed; its log says why"))
         finally:
             self._record(recorded, info, user, time.monotonic() - started)
 

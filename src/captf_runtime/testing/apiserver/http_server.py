@@ -161,8 +161,9 @@ class Stream:
         self.waker.wake()
 
     def finish(self) -> None:
-        """End the response properly."""
-        self.send_raw(b"0\r\n\r\n")
+        """End the response properly; the connection then serves further requests."""
+        if self.send_raw(b"0\r\n\r\n"):
+            self._connection.stream_finished()
 
 
 class _Connection:
@@ -240,7 +241,7 @@ class _Connection:
         return "\r\n".join([*head, "", ""]).encode()
 
     def stream(self, content_type: str, headers: Mapping[str, str]) -> Stream:
-        """Send the head of a chunked response; the connection closes after it."""
+        """Send the head of a chunked response; unless it is finished properly the connection closes after it."""
         head = [
             "HTTP/1.1 200 OK",
             "Cache-Control: no-cache, private",
@@ -254,6 +255,13 @@ class _Connection:
         self._answered = True
         self._stream = Stream(self)
         return self._stream
+
+    def stream_finished(self) -> None:
+        """Go on with the next request after a stream that ended properly."""
+        if self._stream is not None:
+            self._stream.waker.close()
+            self._stream = None
+        self._keep = self.request.headers.get("connection", "").lower() != "close"
 
     def reset(self) -> None:
         """Close at once with a TCP reset and without an answer."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from captf_runtime.objects import Object
+from captf_runtime.objects import Object, parse_time
+from captf_runtime.testing.apiserver.schema.causes import Verbatim
 from captf_runtime.testing.apiserver.status import (
     Cause,
     forbidden_value,
     invalid_value,
+    quote,
     required,
 )
 
@@ -184,7 +186,9 @@ def validate_finalizers(finalizers: list[str], path: str, *, builtin: bool) -> l
         causes += [invalid_value(path, finalizer, message) for message in qualified_name(finalizer)]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         causes.append(
-            invalid_value(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
+            invalid_value(
+                path, _strings(finalizers), "finalizer orphan and foregroundDeletion cannot be both set"
+            )
         )
     if builtin:
         for index, finalizer in enumerate(finalizers):
@@ -197,6 +201,10 @@ def validate_finalizers(finalizers: list[str], path: str, *, builtin: bool) -> l
                     )
                 )
     return causes
+
+
+def _strings(values: list[str]) -> Verbatim:
+    return Verbatim(f"[]string{{{', '.join(quote(value) for value in values)}}}")
 
 
 def validate_metadata(
@@ -234,6 +242,7 @@ def validate_metadata(
 
 
 _IMMUTABLE = "field is immutable"
+_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> list[Cause]:
@@ -244,11 +253,14 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
         added = sorted({f for f in new.get("finalizers") or [] if f not in known})
         if added:
             detail = "no new finalizers can be added if the object is being deleted"
-            extra = f", found new finalizers []string{{{', '.join(chr(34) + f + chr(34) for f in added)}}}"
-            causes.append(forbidden_value(f"{path}.finalizers", detail + extra))
+            listed = _strings(added).text
+            causes.append(forbidden_value(f"{path}.finalizers", f"{detail}, found new finalizers {listed}"))
     if (new.get("generation") or 0) < (old.get("generation") or 0):
         causes.append(invalid_value(f"{path}.generation", new.get("generation"), "must not be decremented"))
-    for part in ("name", "namespace", "uid", "creationTimestamp"):
+    for part in _FIXED:
         if (new.get(part) or None) != (old.get(part) or None):
-            causes.append(invalid_value(f"{path}.{part}", new.get(part), _IMMUTABLE))
+            shown: object = new.get(part)
+            if part.endswith("Timestamp") and isinstance(shown, str):
+                shown = Verbatim(f"{parse_time(shown):%Y-%m-%d %H:%M:%S +0000 UTC}")
+            causes.append(invalid_value(f"{path}.{part}", shown, _IMMUTABLE))
     return causes

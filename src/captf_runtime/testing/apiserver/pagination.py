@@ -85,8 +85,10 @@ def page(
             if token:
                 raise status.expired(_TOO_OLD, continue_token=encode_token(-1, start)) from gone
             raise status.expired("The resourceVersion for the provided list is too old.") from gone
+    # Tokens name keys as they are below the listed namespace.
+    prefix = f"{selection.namespace}/" if selection.namespace else ""
     if start:
-        records = records[bisect_left(records, start, key=lambda record: record.key) :]
+        records = records[bisect_left(records, prefix + start, key=lambda record: record.key) :]
     total = len(records)
     chosen: list[Record] = []
     seen = 0
@@ -99,7 +101,7 @@ def page(
                 break
     metadata: Object = {"resourceVersion": str(shown)}
     if limit and seen < total:
-        last = chosen[-1].key
+        last = chosen[-1].key.removeprefix(prefix)
         metadata["continue"] = encode_token(shown, f"{last}\0")
         if plain:
             metadata["remainingItemCount"] = total - seen

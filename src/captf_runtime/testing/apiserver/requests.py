@@ -27,7 +27,12 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
-TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+
+
+def flag(request: HttpRequest, name: str) -> bool:
+    """A boolean of the query: present, and neither "false" nor "0"."""
+    values = request.parameters(name)
+    return bool(values) and values[0] not in ("false", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def describe(request: HttpRequest) -> RequestInfo:
     subresource = rest[2] if len(rest) > 2 else ""
     if not name:
         if verb == "get":
-            watching = watching or request.parameter("watch") in TRUE
+            watching = watching or flag(request, "watch")
             verb = "watch" if watching else "list"
         elif verb == "delete":
             verb = "deletecollection"
@@ -137,11 +142,11 @@ def write_options(
                 causes.append(unsupported_value("fieldValidation", other, ("Ignore", "Strict", "Warn")))
     if causes:
         raise invalid(kind, "meta.k8s.io", "", causes)
-    return WriteOptions(bool(request.parameters("dryRun")), manager, validation, force in TRUE)
+    return WriteOptions(bool(request.parameters("dryRun")), manager, validation, flag(request, "force"))
 
 
 def _dry_run_causes(values: Sequence[str]) -> list[Cause]:
-    if not values or list(values) == ["All"]:
+    if all(value == "All" for value in values):
         return []
     shown = ", ".join(f'"{value}"' for value in values)
     message = f'Unsupported value: []string{{{shown}}}: supported values: "All"'
@@ -170,8 +175,7 @@ def delete_options(request: HttpRequest, body: Object | None) -> DeleteOptions:
     else:
         dry_run = request.parameters("dryRun")
         propagation = request.parameter("propagationPolicy") or None
-        found = request.parameter("orphanDependents")
-        orphan = found in TRUE if found else None
+        orphan = flag(request, "orphanDependents") if request.parameters("orphanDependents") else None
         text = request.parameter("gracePeriodSeconds")
         grace = int(text) if text.lstrip("-").isdigit() else None
         preconditions = {}

@@ -86,6 +86,11 @@ class Resource:
         return qualified(self.plural, self.group)
 
     @property
+    def error_group(self) -> str:
+        """The group that validation errors name: both kinds of events are one kind inside, of the core group."""
+        return "" if self.table == "events" else self.group
+
+    @property
     def storage(self) -> str:
         """The table that holds its objects."""
         return self.table or self.qualified

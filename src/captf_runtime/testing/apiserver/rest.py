@@ -16,10 +16,10 @@ from captf_runtime.testing.apiserver.backend import Backend, Outcome, Write
 from captf_runtime.testing.apiserver.customresources import CustomResourceStrategy
 from captf_runtime.testing.apiserver.http_server import Exchange, Response, Stream
 from captf_runtime.testing.apiserver.kinds.base import Strategy
-from captf_runtime.testing.apiserver.requests import TRUE, RequestInfo
+from captf_runtime.testing.apiserver.requests import RequestInfo, flag
 from captf_runtime.testing.apiserver.resources import Resource
 from captf_runtime.testing.apiserver.selectors import parse_fields, parse_labels
-from captf_runtime.testing.apiserver.shapes import kind_schema
+from captf_runtime.testing.apiserver.shapes import kind_schema, object_meta
 from captf_runtime.testing.apiserver.storage import Record
 from captf_runtime.testing.apiserver.views import MediaType, View, negotiate, to_yaml
 from captf_runtime.testing.apiserver.watch import Selection, WatchOptions, error_line, serve
@@ -100,7 +100,11 @@ class Endpoints:
             or len(info.parts) > 3
             or (method == "POST" and info.name and not info.subresource)
         ):
-            raise status.method_not_allowed() if len(info.parts) <= 3 else status.unknown_resource()
+            if len(info.parts) > 3:
+                raise status.unknown_resource()
+            if resource.custom:
+                raise status.verb_not_supported(resource.plural, resource.group, info.verb)
+            raise status.method_not_allowed()
         if info.verb in ("create", "update", "patch") and resource.namespaced and not info.namespace:
             raise status.method_not_allowed()
         if info.verb in ("update", "patch") and not info.name:
@@ -152,7 +156,7 @@ class Endpoints:
     def selection(self, call: Call, resource: Resource) -> Selection:
         """The records that the request's selectors choose; raises 400."""
         request = call.exchange.request
-        labels = parse_labels(request.parameter("labelSelector"))
+        labels = parse_labels(request.parameter("labelSelector"), legacy=self.backend.mode == "1.20")
         fields = parse_fields(request.parameter("fieldSelector"))
         strategy = resource.strategy
         known = ("metadata.name", "metadata.namespace", *strategy.field_names())
@@ -181,7 +185,7 @@ class Endpoints:
             elif match != "NotOlderThan":
                 detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
                 causes.append(status.forbidden_value(path, detail))
-            if request.parameter("allowWatchBookmarks") not in TRUE and watching and initial in TRUE:
+            if not flag(request, "allowWatchBookmarks") and watching and flag(request, "sendInitialEvents"):
                 detail = "sendInitialEvents requires setting allowWatchBookmarks to true"
                 causes.append(status.forbidden_value("sendInitialEvents", detail))
         elif match:
@@ -206,6 +210,7 @@ class Endpoints:
         media = self._media(call)
         request = call.exchange.request
         limit = _number(request.parameter("limit"))
+        _number(request.parameter("timeoutSeconds"))
         self._check_list_options(call, watching=False)
         selection = self.selection(call, resource)
         records, metadata = pagination.page(
@@ -234,7 +239,7 @@ class Endpoints:
         start: int | None = None
         if version not in ("", "0"):
             start = self._number_version(version)
-        initial = request.parameter("sendInitialEvents") in TRUE and self.backend.mode == "modern"
+        initial = flag(request, "sendInitialEvents") and self.backend.mode == "modern"
         if initial:
             if start is not None and start > self.backend.store.revision:
                 raise status.version_too_large(start, self.backend.store.revision)
@@ -244,7 +249,7 @@ class Endpoints:
         seconds = float(timeout) or self.limits.default_watch_timeout * (1 + random.random())
         options = WatchOptions(
             seconds,
-            request.parameter("allowWatchBookmarks") in TRUE,
+            flag(request, "allowWatchBookmarks"),
             self.limits.bookmark_interval,
             initial,
             self.limits.watch_buffer,
@@ -307,6 +312,17 @@ class Endpoints:
         if resource.strategy.create_on_update and not call.info.subresource:
             key_namespace = namespace if resource.namespaced else ""
             if self.backend.store.get(resource.storage, key_namespace, name) is None:
+                uid = obj["metadata"].get("uid")
+                if uid:
+                    key = f"/registry/{resource.plural}/{namespace}/{name}"
+                    raise status.conflict(
+                        resource.plural,
+                        resource.group,
+                        name,
+                        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, "
+                        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: ",
+                    )
+                obj["metadata"].pop("resourceVersion", None)
                 outcome = self.backend.create(resource, namespace, obj, write)
                 self._respond_with(call, resource, media, outcome)
                 return
@@ -352,23 +368,24 @@ class Endpoints:
 
         def patched(current: Object) -> Object:
             result = prepare(current)
-            self._check_type(resource, result)
+            try:
+                self._check_type(resource, result, patched=True)
+                self._validate_fields(call, resource, result, options)
+                resource.strategy.decode(result)
+            except status.ApiStatus as failure:
+                raise _as_patch_failure(failure, result) from failure
             self._check_name(call, result)
             self._check_namespace(call, resource, result, "update")
-            self._validate_fields(call, resource, result, options)
             return result
 
-        try:
-            outcome = self.backend.update(
-                resource,
-                call.info.namespace,
-                call.info.name,
-                patched,
-                self._write(call, options),
-                subresource=call.info.subresource,
-            )
-        except status.ApiStatus as failure:
-            raise _as_patch_failure(failure) from failure
+        outcome = self.backend.update(
+            resource,
+            call.info.namespace,
+            call.info.name,
+            patched,
+            self._write(call, options),
+            subresource=call.info.subresource,
+        )
         self._respond_with(call, resource, media, outcome)
 
     def _json_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
@@ -378,9 +395,14 @@ class Endpoints:
         return lambda current: patches.apply_json_patch(current, operations, lenient=lenient)
 
     def _merge_patch(self, call: Call, resource: Resource) -> Callable[[Object], Object]:
-        patch = _decode_patch(call.exchange.request.body)
-        if not isinstance(patch, dict):
+        try:
+            patch: object = msgspec.json.decode(call.exchange.request.body)
+        except msgspec.DecodeError as problem:
+            raise status.plain_internal("Invalid JSON Patch") from problem
+        if isinstance(patch, list):
             raise _patch_not_object(patch, modern=self.backend.mode == "modern")
+        if not isinstance(patch, dict):
+            raise status.plain_internal("Invalid JSON Patch")
 
         def merged(current: Object) -> Object:
             result = patches.merge(current, patch)
@@ -411,7 +433,10 @@ class Endpoints:
                 f"Incorrect version specified in apply patch. Specified patch version: {api_version}, "
                 f"expected: {resource.api_version}"
             )
-        self._check_type(resource, applied)
+        kind = str(applied.get("kind") or "")
+        if kind != resource.kind:
+            detail = f"no corresponding type for {resource.group}/{resource.version}, Kind={kind}"
+            raise status.plain_internal(f"failed to create typed patch object: {detail}")
         metadata = applied.setdefault("metadata", {})
         if metadata.get("managedFields") is not None:
             raise status.bad_request("metadata.managedFields must be nil")
@@ -439,6 +464,12 @@ class Endpoints:
             self.backend.store.get(resource.storage, key_namespace, call.info.name) is None
             and not subresource
         ):
+            if metadata.get("uid"):
+                message = (
+                    f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing "
+                    "object was found"
+                )
+                raise status.conflict(resource.plural, resource.group, call.info.name, message)
             outcome = self.backend.create(resource, call.info.namespace, change(None), write)
         else:
             outcome = self.backend.update(
@@ -491,10 +522,22 @@ class Endpoints:
             return None
         content_type = call.exchange.request.headers.get("content-type", "")
         binary = content_type.startswith(protobuf.CONTENT_TYPE)
-        options = _decode_protobuf(body) if binary else _decode_yaml(body)
+        if binary:
+            return _decode_protobuf(body)
+        try:
+            options: object = msgspec.json.decode(body)
+        except msgspec.DecodeError as problem:
+            detail = f"couldn't get version/kind; json parse error: {_json_problem(body)}"
+            raise status.plain_internal(detail) from problem
+        if not isinstance(options, dict):
+            raise status.plain_internal(f"couldn't get version/kind; json parse error: {_shape(options)}")
         kind = options.get("kind") or "DeleteOptions"
         if kind != "DeleteOptions":
-            raise status.bad_request("decoded object cannot be converted to DeleteOptions")
+            version = options.get("apiVersion") or "meta.k8s.io/v1"
+            raise status.plain_internal(
+                f'no kind "{kind}" is registered for version "{version}" in scheme '
+                '"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"'
+            )
         return options
 
     def read_body(self, call: Call, kind: str, group: str, version: str) -> Object:
@@ -522,15 +565,24 @@ class Endpoints:
             raise status.unsupported_media_type(
                 f"the body of the request was in an unknown format - accepted media types include: {media}"
             )
+        if resource.custom:
+            self._check_head(resource, obj)
         self._check_type(resource, obj)
         return obj
 
-    def _check_type(self, resource: Resource, obj: Object) -> None:
-        if resource.custom and not obj.get("kind"):
+    def _check_head(self, resource: Resource, obj: Object) -> None:
+        """Custom resources must say what they are."""
+        kind = resource.kind
+        if not obj.get("kind"):
+            shown = msgspec.json.encode(obj).decode()
             raise status.bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-                "unmarshalerDecoder: Object 'Kind' is missing"
+                f'{kind} in version "{resource.version}" cannot be handled as a {kind}: unmarshalerDecoder: '
+                f"Object 'Kind' is missing in '{shown}'"
             )
+        if not obj.get("apiVersion"):
+            raise status.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+
+    def _check_type(self, resource: Resource, obj: Object, *, patched: bool = False) -> None:
         kind = obj.get("kind") or resource.kind
         api_version = obj.get("apiVersion") or resource.api_version
         if (kind, api_version) == (resource.kind, resource.api_version):
@@ -542,18 +594,20 @@ class Endpoints:
             return
         group, _, version = str(api_version).rpartition("/")
         if resource.custom:
-            if kind == resource.kind:
+            if api_version != resource.api_version and not patched:
                 raise status.bad_request(
                     f"the API version in the data ({api_version}) does not match the expected API version "
                     f"({resource.api_version})"
                 )
-            cause = status.Cause(
-                "FieldValueInvalid",
-                f"Invalid value: {status.quote(str(kind))}: must be {resource.kind}",
-                "kind",
-            )
+            causes = []
+            if api_version != resource.api_version:
+                causes.append(
+                    status.invalid_value("apiVersion", str(api_version), f"must be {resource.api_version}")
+                )
+            if kind != resource.kind:
+                causes.append(status.invalid_value("kind", str(kind), f"must be {resource.kind}"))
             name = str((obj.get("metadata") or {}).get("name") or "")
-            raise status.invalid(str(kind), group, name, [cause])
+            raise status.invalid(str(kind), group, name, causes)
         other = self.backend.registry.of_kind(group, version, str(kind))
         if other is None:
             detail = (
@@ -601,10 +655,12 @@ class Endpoints:
         """Drop unknown fields, and refuse or report them as the request's fieldValidation says."""
         kind, version = resource.kind, resource.version
         if resource.custom:
-            schema = (
-                resource.strategy.schema if isinstance(resource.strategy, CustomResourceStrategy) else None
-            )
+            strategy = resource.strategy
+            schema = strategy.schema if isinstance(strategy, CustomResourceStrategy) else None
             unknown = schema.prune(obj) if schema is not None else []
+            if isinstance(obj.get("metadata"), dict):
+                head = f'{kind} in version "{version}" cannot be handled as a {kind}'
+                unknown += typed.check_part(object_meta(), obj["metadata"], "metadata", head)
         else:
             types = kind_schema(resource.api_version, resource.kind)
             unknown = typed.check(types, obj, kind, version) if types is not None else []
@@ -638,21 +694,32 @@ def _decode_object(body: bytes, resource: Resource) -> Object:
     try:
         decoded = msgspec.json.decode(body)
     except msgspec.DecodeError as problem:
-        shown = body.decode(errors="replace") if body else "<empty>"
         detail = _json_problem(body)
         raise status.bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; "
-            f"json parse error: {detail} ({shown if not body else body.hex()[:64]})"
+            f"json parse error: {detail} ({_summary(body)})"
         ) from problem
     if not isinstance(decoded, dict):
-        shape = {list: "array", str: "string", bool: "bool"}.get(type(decoded), "number")
+        shape = _shape(decoded)
         raise status.bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; "
             f"json parse error: json: cannot unmarshal {shape} into Go value of type struct {{ APIVersion string "
             '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } '
-            f"({body.hex()[:64]})"
+            f"({_summary(body)})"
         )
     return decoded
+
+
+def _shape(value: object) -> str:
+    return {list: "array", str: "string", bool: "bool", dict: "object"}.get(type(value), "number")
+
+
+def _summary(body: bytes) -> str:
+    """The beginning of a body as errors show it: text of an object, else hexadecimal."""
+    if not body:
+        return "<empty>"
+    shown = body[:30].decode(errors="replace") if body.startswith(b"{") else body[:30].hex()
+    return f"{shown} ..." if len(body) > 30 else shown
 
 
 def _json_problem(body: bytes) -> str:
@@ -685,7 +752,10 @@ def _decode_yaml(body: bytes) -> Object:
         except yaml.YAMLError as problem:
             raise status.bad_request(f"error decoding YAML: {problem}") from problem
     if not isinstance(decoded, dict):
-        raise status.bad_request("error decoding YAML: the document is not an object")
+        detail = f"json: cannot unmarshal {_shape(decoded)} into Go value of type map[string]interface {{}}"
+        raise status.bad_request(
+            f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {detail}"
+        )
     return decoded
 
 
@@ -693,12 +763,8 @@ def _decode_patch(body: bytes) -> object:
     try:
         decoded: object = msgspec.json.decode(body)
     except msgspec.DecodeError as problem:
-        raise status.bad_request(f"error decoding patch: {_json_problem(body)}") from problem
+        raise status.bad_request(_json_problem(body)) from problem
     return decoded
-
-
-def _shape(value: object) -> str:
-    return {list: "array", str: "string", bool: "bool"}.get(type(value), "number")
 
 
 def _patch_not_object(patch: object, *, modern: bool) -> status.ApiStatus:
@@ -715,9 +781,10 @@ def _patch_not_object(patch: object, *, modern: bool) -> status.ApiStatus:
     return status.invalid("", "", "", [status.invalid_value("patch", shown, detail)])
 
 
-def _as_patch_failure(failure: status.ApiStatus) -> status.ApiStatus:
+def _as_patch_failure(failure: status.ApiStatus, result: Object) -> status.ApiStatus:
     """A result that the kind's types cannot hold is the patch's fault, not the request's form."""
     if failure.code == 400 and "cannot be handled as a" in failure.message:
         detail = failure.message.partition(": ")[2]
-        return status.invalid("", "", "", [status.invalid_value("patch", "", detail)])
+        shown = msgspec.json.encode(dict(sorted(result.items()))).decode()
+        return status.invalid("", "", "", [status.invalid_value("patch", shown, detail)])
     return failure

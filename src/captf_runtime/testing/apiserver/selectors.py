@@ -62,10 +62,20 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
+class _Malformed(ValueError):
+    """A term that breaks the grammar inside; the server says so with a prefix."""
+
+
+_SYNTAX = frozenset({"", ",", "(", ")", "=", "==", "!=", "!", ">", "<"})
+
+
 class _Parser:
-    def __init__(self, text: str) -> None:
+    """Reads a label selector; `legacy` words errors as 1.20 does."""
+
+    def __init__(self, text: str, *, legacy: bool) -> None:
         self.tokens = _tokens(text)
         self.position = 0
+        self.legacy = legacy
 
     def peek(self) -> str:
         return self.tokens[self.position] if self.position < len(self.tokens) else ""
@@ -77,33 +87,38 @@ class _Parser:
 
     def key(self) -> str:
         token = self.take()
-        if token in ("", ",", "(", ")", "=", "==", "!=", "!", ">", "<"):
-            raise ValueError(f"found '{token}', expected: identifier")
+        if token in _SYNTAX:
+            raise _Malformed(f"found '{token}', expected: identifier")
         problems = names.qualified_name(token)
         if problems:
-            raise ValueError(f'key: Invalid value: "{token}": {"; ".join(problems)}')
+            start = "invalid label key" if self.legacy else "key: Invalid value:"
+            separator = "; "
+            raise _Malformed(f'{start} "{token}": {separator.join(problems)}')
         return token
 
-    def value(self) -> str:
+    def value(self, key: str) -> str:
         if self.peek() in ("", ",", ")"):
             return ""
         token = self.take()
         problems = names.label_value(token)
         if problems:
-            raise ValueError(f'values[0][value]: Invalid value: "{token}": {"; ".join(problems)}')
+            detail = "; ".join(problems)
+            if self.legacy:
+                raise _Malformed(f'invalid label value: "{token}": at key: "{key}": {detail}')
+            raise _Malformed(f'values[0][{key}]: Invalid value: "{token}": {detail}')
         return token
 
-    def values(self) -> frozenset[str]:
-        if self.take() != "(":
-            raise ValueError(
-                f"found '{self.tokens[self.position - 1] if self.tokens else ''}', expected: '('"
-            )
-        found = {self.value()}
+    def values(self, key: str) -> frozenset[str]:
+        opening = self.take()
+        if opening != "(":
+            raise _Malformed(f"found '{opening}' expected: '('")
+        found = {self.value(key)}
         while self.peek() == ",":
             self.take()
-            found.add(self.value())
-        if self.take() != ")":
-            raise ValueError("found '', expected: ',' or ')'")
+            found.add(self.value(key))
+        closing = self.take()
+        if closing != ")":
+            raise _Malformed(f"found '{closing}', expected: ',' or ')'")
         return frozenset(found)
 
     def requirement(self) -> Requirement:
@@ -115,40 +130,47 @@ class _Parser:
         if operator in ("", ","):
             return Requirement(key, "exists")
         self.take()
-        if operator in ("=", "=="):
-            return Requirement(key, "=", frozenset({self.value()}))
-        if operator == "!=":
-            return Requirement(key, "!=", frozenset({self.value()}))
-        if operator in (">", "<"):
-            bound = self.value()
-            if not re.fullmatch(r"-?\d+", bound):
-                raise ValueError(
-                    f"values[0][{key}]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer"
-                )
-            return Requirement(key, "gt" if operator == ">" else "lt", frozenset({bound}))
-        if operator in ("in", "notin"):
-            return Requirement(key, operator, self.values())
-        raise ValueError(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+        match operator:
+            case "=" | "==":
+                return Requirement(key, "=", frozenset({self.value(key)}))
+            case "!=":
+                return Requirement(key, "!=", frozenset({self.value(key)}))
+            case "in" | "notin":
+                return Requirement(key, operator, self.values(key))
+            case ">" | "<":
+                bound = self.value(key)
+                if not re.fullmatch(r"-?\d+", bound):
+                    detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+                    if not self.legacy:
+                        detail = f'values[0]: Invalid value: "{bound}": {detail}'
+                    raise _Malformed(detail)
+                return Requirement(key, "gt" if operator == ">" else "lt", frozenset({bound}))
+        expected = "'=', '!=', '==', 'in', notin'" if self.legacy else "in, notin, =, ==, !=, gt, lt"
+        raise _Malformed(f"found '{operator}', expected: {expected}")
 
     def parse(self) -> LabelSelector:
         found: list[Requirement] = []
+        if self.peek() in _SYNTAX - {"", "!"}:
+            raise ValueError(f"found '{self.peek()}', expected: !, identifier, or 'end of string'")
         while self.peek():
             found.append(self.requirement())
             if self.peek() == ",":
                 self.take()
-                if not self.peek():
-                    raise ValueError("found '', expected: identifier after ','")
+                if self.peek() in _SYNTAX - {"!"}:
+                    raise ValueError(f"found '{self.peek()}', expected: identifier after ','")
             elif self.peek():
                 raise ValueError(f"found '{self.peek()}', expected: ',' or 'end of string'")
         return LabelSelector(tuple(found))
 
 
-def parse_labels(text: str) -> LabelSelector:
+def parse_labels(text: str, *, legacy: bool = False) -> LabelSelector:
     """A selector from its query form; raises a 400 `ApiStatus` naming what could not be read."""
     try:
-        return _Parser(text).parse()
-    except ValueError as problem:
+        return _Parser(text, legacy=legacy).parse()
+    except _Malformed as problem:
         raise bad_request(f"unable to parse requirement: {problem}") from problem
+    except ValueError as problem:
+        raise bad_request(str(problem)) from problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +215,7 @@ def parse_fields(text: str) -> FieldSelector:
             continue
         found = _term.fullmatch(part)
         if found is None:
-            raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         value = re.sub(r"\\([\\,=])", r"\1", found["value"])
         terms.append(FieldTerm(found["field"], value, found["operator"] != "!="))
     return FieldSelector(tuple(terms))

@@ -15,11 +15,18 @@ from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import bootstrap_policy
 from captf_runtime.testing.apiserver import kubeconfig as kubeconfigs
 from captf_runtime.testing.apiserver.access import MASTERS, Authenticator
-from captf_runtime.testing.apiserver.admission import NamespaceGate, RoleGate, ValidatingWebhooks
+from captf_runtime.testing.apiserver.admission import (
+    DefinitionGate,
+    NamespaceGate,
+    RoleGate,
+    ServiceAccountGate,
+    ValidatingWebhooks,
+)
 from captf_runtime.testing.apiserver.backend import INTERNAL, Backend
 from captf_runtime.testing.apiserver.certificates import ServerIdentity, local_identity
 from captf_runtime.testing.apiserver.customresources import TABLE as DEFINITIONS
 from captf_runtime.testing.apiserver.customresources import is_established, resources_of
+from captf_runtime.testing.apiserver.definition_cleanup import DefinitionCleanup
 from captf_runtime.testing.apiserver.field_management import FieldManagement
 from captf_runtime.testing.apiserver.handler import Handler
 from captf_runtime.testing.apiserver.http_server import Exchange, HttpServer
@@ -37,6 +44,7 @@ from captf_runtime.testing.apiserver.storage import Change, Record, Snapshot, St
 from captf_runtime.testing.apiserver.subresources import Bindings, Finalize, LogProvider, Logs, Tokens
 from captf_runtime.testing.controllers.garbage import GarbageCollector
 from captf_runtime.testing.controllers.namespaces import NamespaceLifecycle
+from captf_runtime.testing.controllers.stepping import SteppedController
 from captf_runtime.testing.faults import Faults
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -140,7 +148,11 @@ class ApiServer:
         self.endpoints.applier = fields
         self.rbac = Rbac(self.store) if rbac else None
         self.webhooks = ValidatingWebhooks(self.store, webhook_services or {})
-        self.backend.gates.append(NamespaceGate(self.store))
+        self.backend.gates += [
+            NamespaceGate(self.store),
+            DefinitionGate(self.store),
+            ServiceAccountGate(self.store),
+        ]
         if self.rbac is not None:
             self.backend.gates.append(RoleGate(EscalationGate(self.rbac)))
             self.handler.authorizer = self.rbac
@@ -150,7 +162,11 @@ class ApiServer:
         self.registry.replace(DEFINITIONS, [definition_resource(self.registry)])
         self.store.observe(self._on_change)
         self.objects = BackendObjectStore(self.backend)
-        self._controllers = [GarbageCollector(self.objects), NamespaceLifecycle(self.objects, clock)]
+        self._controllers: list[SteppedController] = [
+            GarbageCollector(self.objects),
+            NamespaceLifecycle(self.objects, clock),
+            DefinitionCleanup(self.backend),
+        ]
         self._bootstrap()
 
     # Life

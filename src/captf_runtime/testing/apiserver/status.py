@@ -22,10 +22,35 @@ from captf_runtime.testing.apiserver.schema.causes import not_supported as unsup
 from captf_runtime.testing.apiserver.schema.causes import required as required
 
 __all__ = [
-    "ApiStatus", "Cause", "already_exists", "bad_request", "conflict", "duplicate", "expired", "forbidden",
-    "forbidden_value", "go_value", "internal", "invalid", "invalid_value", "method_not_allowed", "not_found",
-    "patch_rejected", "plain_internal", "qualified", "quote", "required", "too_large", "too_long",
-    "unauthorized", "unknown_path", "unknown_resource", "unsupported_media_type", "unsupported_value",
+    "ApiStatus",
+    "Cause",
+    "already_exists",
+    "bad_request",
+    "conflict",
+    "duplicate",
+    "expired",
+    "forbidden",
+    "forbidden_value",
+    "go_value",
+    "internal",
+    "invalid",
+    "invalid_value",
+    "method_not_allowed",
+    "not_acceptable",
+    "not_found",
+    "patch_rejected",
+    "plain_internal",
+    "qualified",
+    "quote",
+    "required",
+    "too_large",
+    "too_long",
+    "unauthorized",
+    "unknown_path",
+    "unknown_resource",
+    "unsupported_media_type",
+    "unsupported_value",
+    "verb_not_supported",
     "version_too_large",
 ]  # fmt: skip
 
@@ -144,6 +169,12 @@ def method_not_allowed() -> ApiStatus:
     """405 for a verb that a resource does not have."""
     message = "the server does not allow this method on the requested resource"
     return ApiStatus(405, message, "MethodNotAllowed", {})
+
+
+def verb_not_supported(plural: str, group: str, verb: str) -> ApiStatus:
+    """405 as custom resources word it."""
+    message = f'{verb} is not supported on resources of kind "{qualified(plural, group)}"'
+    return ApiStatus(405, message, "MethodNotAllowed", _details("", group, plural))
 
 
 def not_acceptable(accepted: Iterable[str]) -> ApiStatus:

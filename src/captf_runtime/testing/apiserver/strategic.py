@@ -44,7 +44,7 @@ def _merge_map(schema: Schema, current: Object, patch: Object) -> Object | None:
     if directive == "delete":
         return None
     if directive not in (None, "merge"):
-        raise status.bad_request(f"unknown patch type: {directive} found in patch")
+        raise status.plain_internal(f"unknown patch type: {directive} in map: map[$patch:{directive}]")
     retained = patch.pop(_RETAIN, None)
     if isinstance(retained, list):
         current = {key: value for key, value in current.items() if key in retained}
@@ -61,8 +61,8 @@ def _merge_map(schema: Schema, current: Object, patch: Object) -> Object | None:
         _merge_field(_field_schema(schema, name), current, name, value)
     for name, order in orders.items():
         if isinstance(current.get(name), list) and isinstance(order, list):
-            field_schema = _field_schema(schema, name)
-            current[name] = _ordered(field_schema, current[name], order, live.get(name, []))
+            server = live.get(name, [])
+            current[name] = _ordered(_field_schema(schema, name), current[name], order, server)
     return current
 
 
@@ -90,8 +90,6 @@ def _merge_list(schema: Schema, current: list[Any], patch: list[Any]) -> list[An
     if schema.get("x-kubernetes-list-type") == "set":
         merged = [*current, *(item for item in patch if item not in current)]
         return _ordered(schema, merged, patch, current)
-    if any(isinstance(item, dict) and _DIRECTIVE in item for item in patch):
-        return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
     return [_strip(item) for item in patch]
 
 
@@ -104,24 +102,21 @@ def _merge_keyed(items: Schema, key: str, current: list[Any], patch: list[Any]) 
         if item == {_DIRECTIVE: "replace"}:
             continue
         if key not in item:
-            raise status.bad_request(f"map: {item} does not contain declared merge key: {key}")
-        position = next(
-            (
-                i
-                for i, present in enumerate(result)
-                if isinstance(present, dict) and present.get(key) == item[key]
-            ),
-            None,
-        )
+            raise status.plain_internal(f"map: {item} does not contain declared merge key: {key}")
+        position = next((i for i, p in enumerate(result) if _key_of(p, key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
-            result = [p for p in result if not (isinstance(p, dict) and p.get(key) == item[key])]
+            result = [present for present in result if _key_of(present, key) != item[key]]
         elif position is None:
             result.append(_strip(item))
         else:
-            merged = _merge_map(items, result[position], item)
+            merged = _merge_map(items, result[position], dict(item))
             if merged is not None:
                 result[position] = merged
     return result
+
+
+def _key_of(item: Any, key: str) -> Any:
+    return item.get(key) if isinstance(item, dict) else None
 
 
 def _strip(value: Any) -> Any:
@@ -135,26 +130,23 @@ def _strip(value: Any) -> Any:
     return [_strip(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _ordered(schema: Schema, items: list[Any], order: list[Any], live: list[Any]) -> list[Any]:
-    """Items in the order that a patch asks for, the others in the order of the live list.
+def _ordered(schema: Schema, items: list[Any], order: list[Any], server: list[Any]) -> list[Any]:
+    """Items in the order that the patch names them; the server's others keep their places among them.
 
-    Where one of each comes next, the patched one goes first unless the live list has both the other way
-    round; so new items come before what they have no place among.
+    An item that the server did not have before comes as early as the order allows.
     """
     keys = schema.get("x-kubernetes-list-map-keys")
 
     def identity(item: Any) -> Any:
-        return item.get(str(keys[0])) if keys and isinstance(item, dict) else item
+        return _key_of(item, str(keys[0])) if keys else item
 
-    wanted, before = [identity(entry) for entry in order], [identity(entry) for entry in live]
-    patched = sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i)))
-    others = sorted(
-        (i for i in items if identity(i) not in wanted),
-        key=lambda i: before.index(identity(i)) if identity(i) in before else len(before),
-    )
+    wanted = [identity(entry) for entry in order]
+    before = [identity(entry) for entry in server]
+    named = sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i)))
+    others = [i for i in items if identity(i) not in wanted]
     result: list[Any] = []
-    while others and patched:
-        left, right = identity(others[0]), identity(patched[0])
-        live_first = left in before and right in before and before.index(left) < before.index(right)
-        result.append(others.pop(0) if live_first else patched.pop(0))
-    return result + patched + others
+    while named and others:
+        left, right = identity(others[0]), identity(named[0])
+        earlier = left in before and right in before and before.index(left) < before.index(right)
+        result.append((others if earlier else named).pop(0))
+    return [*result, *others, *named]

@@ -13,7 +13,7 @@ from captf_runtime.testing.apiserver import requests, status
 from captf_runtime.testing.apiserver.access import DEFAULT_AUDIENCE, SHORTEST_TOKEN, Authenticator
 from captf_runtime.testing.apiserver.backend import Backend
 from captf_runtime.testing.apiserver.http_server import Response
-from captf_runtime.testing.apiserver.requests import TRUE
+from captf_runtime.testing.apiserver.requests import flag
 from captf_runtime.testing.apiserver.resources import Resource
 from captf_runtime.testing.apiserver.rest import Call, Endpoints
 
@@ -90,7 +90,7 @@ class Tokens:
             return None
         kind, name = str(reference.get("kind") or ""), str(reference.get("name") or "")
         if (kind, reference.get("apiVersion")) not in (("Pod", "v1"), ("Secret", "v1")):
-            raise status.bad_request(f"cannot bind token for serviceaccount to object of kind {kind}")
+            raise status.bad_request(f"cannot bind token to object of type /v1, Kind={kind}")
         plural = f"{kind.lower()}s"
         record = self._backend.store.get(plural, namespace, name)
         if record is None:
@@ -101,6 +101,18 @@ class Tokens:
             message = f"the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
             raise status.conflict(plural, "", name, message)
         return {"kind": kind, "apiVersion": "v1", "name": name, "uid": uid}
+
+
+# What the finalizing of a namespace never changes; the rest of metadata is that of the request.
+_KEPT = (
+    "name",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "resourceVersion",
+    "managedFields",
+)
 
 
 class Finalize:
@@ -128,6 +140,8 @@ class Finalize:
         def change(current: Object) -> Object:
             if version and version != current["metadata"]["resourceVersion"]:
                 raise status.conflict(resource.plural, resource.group, call.info.name)
+            kept = {part: current["metadata"][part] for part in _KEPT if part in current["metadata"]}
+            current["metadata"] = {**(body.get("metadata") or {}), **kept}
             current["spec"] = {"finalizers": finalizers} if finalizers else {}
             return current
 
@@ -202,11 +216,15 @@ class Logs:
         record = self._backend.store.get(resource.storage, namespace, name)
         if record is None:
             raise status.not_found("pods", "", name)
+        if not (record.object.get("spec") or {}).get("nodeName"):
+            # Nobody runs it yet, so there is nobody to ask.
+            call.exchange.respond(Response(204, b"", "text/plain"))
+            return
         container = self._container(record.object, name, request.parameter("container"))
         options = LogOptions(
             container,
-            request.parameter("follow") in TRUE,
-            request.parameter("previous") in TRUE,
+            flag(request, "follow"),
+            flag(request, "previous"),
             _optional_number(request.parameter("tailLines")),
             _optional_number(request.parameter("limitBytes")),
         )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from captf_runtime.objects import Object
+from captf_runtime.objects import Object, format_time, parse_time
 from captf_runtime.testing.apiserver import status
 
 Schema = Mapping[str, Any]
@@ -25,6 +25,13 @@ def check(schema: Schema, obj: Object, kind: str, version: str) -> list[str]:
     """
     unknown: list[str] = []
     _object(schema, obj, "", unknown, f'{kind} in version "{version}" cannot be handled as a {kind}')
+    return unknown
+
+
+def check_part(schema: Schema, part: Object, path: str, prefix: str) -> list[str]:
+    """As `check`, for one part of an object such as its metadata; `prefix` begins the message of a refusal."""
+    unknown: list[str] = []
+    _object(schema, part, path, unknown, prefix)
     return unknown
 
 
@@ -67,6 +74,8 @@ def _value(schema: Schema, value: Any, path: str, unknown: list[str], prefix: st
     elif kind == "string":
         if not isinstance(value, str):
             raise _wrong(value, path, kind, prefix)
+        if schema.get("format") == "date-time":
+            return _time(value, prefix)
     elif kind == "boolean":
         if not isinstance(value, bool):
             raise _wrong(value, path, kind, prefix)
@@ -76,6 +85,17 @@ def _value(schema: Schema, value: Any, path: str, unknown: list[str], prefix: st
         if isinstance(value, bool) or not isinstance(value, int):
             raise _wrong(value, path, kind, prefix)
     return value
+
+
+def _time(value: str, prefix: str) -> str:
+    """The time in UTC, as it is stored; fractions are left to the kinds that know them."""
+    try:
+        parsed = parse_time(value)
+        return value if value.endswith("Z") or "." in value else format_time(parsed)
+    except ValueError as problem:
+        layout = "2006-01-02T15:04:05Z07:00"
+        detail = f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"'
+        raise status.bad_request(f"{prefix}: {detail}") from problem
 
 
 def _wrong(value: Any, path: str, kind: str, prefix: str) -> status.ApiStatus:

@@ -17,7 +17,7 @@ from captf_runtime.testing.apiserver.storage import Record
 _encode = msgspec.json.Encoder().encode
 
 Form = Literal["object", "table", "partial"]
-SERVED_TYPES = ("application/json", "application/yaml")
+SERVED_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class MediaType:
     form: Form = "object"
     yaml: bool = False
     version: str = "v1"
+    of_list: bool = False
+    """Whether the list form of PartialObjectMetadata was named."""
 
     @property
     def content_type(self) -> str:
@@ -59,7 +61,9 @@ def negotiate(accept: str, *, transforms: bool = True) -> MediaType:
         if wanted == "Table":
             return MediaType("table", yaml, version)
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            return MediaType("partial", yaml, version)
+            return MediaType("partial", yaml, version, wanted.endswith("List"))
+    if any(served in accept for served in SERVED_TYPES):
+        raise status.not_acceptable(SERVED_TYPES)
     raise status.ApiStatus(406, "406: Not Acceptable", "NotAcceptable", {})
 
 
@@ -93,6 +97,11 @@ class View:
     ) -> None:
         self.resource = resource
         self.media = media
+        if include_object not in ("", "None", "Metadata", "Object"):
+            raise status.bad_request(
+                f'Unable to convert to Table as requested: includeObject: Invalid value: "{include_object}": must be '
+                "'Metadata', 'Object', 'None', or empty"
+            )
         self._include = include_object or "Metadata"
         self._now = now
         self._prefix = _head(resource.kind, resource.api_version)
@@ -177,6 +186,8 @@ class View:
         else:
             kind = self.resource.list_kind or f"{self.resource.kind}List"
             head = _head(kind, self.resource.api_version)
+            if self.resource.custom:
+                metadata = {"continue": "", **metadata}
             render = self.whole if self.resource.custom else self.body
             items = b",".join(render(record) for record in listed)
         return head + b',"metadata":' + _encode(metadata) + b',"items":[' + items + b"]}"

@@ -34,8 +34,8 @@ class Strategy:
     """Whether a PUT may leave out metadata.resourceVersion."""
     create_on_update = False
     """Whether a PUT of an absent object creates it."""
-    counts_generation = False
-    """Whether metadata.generation counts the changes outside metadata and status."""
+    generation_modes: tuple[Mode, ...] = ()
+    """The modes in which metadata.generation counts the changes outside metadata and status."""
     default_propagation: str = "Background"
     """What a delete without a propagation policy does to dependents."""
 
@@ -66,6 +66,9 @@ class Strategy:
     def validate_status(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
         """Errors of a change through the status subresource."""
         return []
+
+    def begin_delete(self, obj: Object, now: datetime) -> None:
+        """Change the object as its deletion begins, for example by a finalizer of the server's own."""
 
     def fields(self, obj: Object) -> dict[str, str]:
         """Values that field selectors may name, besides metadata.name and metadata.namespace."""

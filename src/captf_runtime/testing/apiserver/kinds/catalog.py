@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from captf_runtime.testing.apiserver.customresources import DefinitionStrategy
-from captf_runtime.testing.apiserver.kinds.base import Strategy
+from captf_runtime.testing.apiserver.kinds.base import Mode, Strategy
 from captf_runtime.testing.apiserver.kinds.config import ConfigMapStrategy, SecretStrategy
 from captf_runtime.testing.apiserver.kinds.events import CoreEventStrategy, EventStrategy
 from captf_runtime.testing.apiserver.kinds.leases import LeaseStrategy
@@ -29,7 +29,7 @@ class NodeStrategy(Strategy):
 class GenerationalStrategy(Strategy):
     """A kind without rules of its own whose generation counts the changes of its content."""
 
-    counts_generation = True
+    generation_modes: tuple[Mode, ...] = ("modern", "1.20")
     unconditional_update = False
 
 
@@ -52,10 +52,12 @@ def built_in() -> list[Resource]:
             subresources=(
                 Subresource("binding", create, "Binding", "", "v1"), Subresource("log", ("get",)), STATUS,
             ),
+            returns_deleted=True,
         ),
         Resource(
             "", "v1", "serviceaccounts", "ServiceAccount", Strategy(), short_names=("sa",),
             subresources=(Subresource("token", create, "TokenRequest", AUTHENTICATION_GROUP, "v1"),),
+            returns_deleted=True,
         ),
         Resource("", "v1", "events", "Event", CoreEventStrategy(), short_names=("ev",), table="events"),
         Resource(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Mapping
+from typing import ClassVar
 
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import names
@@ -73,10 +75,9 @@ def _keys(data: Mapping[str, str], path: str) -> list[Cause]:
 class SecretStrategy(Strategy):
     """Secrets: stringData is folded into data, the type never changes, `immutable` freezes the data."""
 
-    _TYPED_KEYS = {
+    _TYPED_KEYS: ClassVar[dict[str, tuple[str, ...]]] = {
         "kubernetes.io/dockercfg": (".dockercfg",),
         "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
-        "kubernetes.io/ssh-auth": ("ssh-privatekey",),
         "kubernetes.io/tls": ("tls.crt", "tls.key"),
     }
 
@@ -103,11 +104,28 @@ class SecretStrategy(Strategy):
         for key in self._TYPED_KEYS.get(obj.get("type", ""), ()):
             if key not in data:
                 causes.append(required(f"data[{key}]"))
+        causes += self._typed(str(obj.get("type")), data)
         if obj.get("type") == "kubernetes.io/service-account-token":
             annotations = obj["metadata"].get("annotations") or {}
             if not annotations.get("kubernetes.io/service-account.name"):
                 causes.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
         return causes
+
+    @staticmethod
+    def _typed(kind: str, data: Mapping[str, str]) -> list[Cause]:
+        # The odd field names are those of the real server, which never fills in its format.
+        if kind == "kubernetes.io/ssh-auth" and not data.get("ssh-privatekey"):
+            return [required("data[%s][ssh-privatekey]")]
+        if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
+            return [required("data[%s][username]"), required("data[%s][password]")]
+        for config in ("dockerconfigjson", "dockercfg"):
+            if kind == f"kubernetes.io/{config}" and f".{config}" in data:
+                try:
+                    json.loads(base64.b64decode(data[f".{config}"]))
+                except ValueError:
+                    detail = "invalid character in literal"
+                    return [invalid_value(f"data[.{config}]", "<secret contents redacted>", detail)]
+        return []
 
     def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
         causes = immutable("type", obj.get("type"), old.get("type"))
@@ -148,7 +166,7 @@ class ConfigMapStrategy(Strategy):
         causes += _keys(binary, "binaryData")
         size = sum(len(value.encode()) for value in data.values())
         if size + sum(decoded_size(value) for value in binary.values()) > DATA_LIMIT:
-            causes.append(Cause("FieldValueTooLong", f"Too long: must have at most {DATA_LIMIT} bytes", ""))
+            causes.append(Cause("FieldValueTooLong", f"Too long: must have at most {DATA_LIMIT} bytes", "[]"))
         return causes
 
     def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:

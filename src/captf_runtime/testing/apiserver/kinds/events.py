@@ -58,9 +58,9 @@ class CoreEventStrategy(Strategy):
         obj["reportingInstance"] = obj.get("reportingInstance") or ""
 
     def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
-        return self._legacy(self.store(obj))
+        return self._legacy(self.store(obj), context)
 
-    def _legacy(self, event: Object) -> list[Cause]:
+    def _legacy(self, event: Object, context: WriteContext) -> list[Cause]:
         causes: list[Cause] = []
         namespace = event["metadata"].get("namespace") or ""
         regarding = (event.get("involvedObject") or {}).get("namespace") or ""
@@ -69,7 +69,8 @@ class CoreEventStrategy(Strategy):
             if (not regarding and namespace not in ("", "default")) or (regarding and namespace != regarding):
                 causes.append(mismatch)
             return causes
-        if not regarding and namespace not in ("default", "kube-system"):
+        homes = ("kube-system",) if context.mode == "1.20" else ("default", "kube-system")
+        if not regarding and namespace not in homes:
             causes.append(mismatch)
         controller = str(event.get("reportingComponent") or "")
         if not controller:
@@ -125,7 +126,7 @@ class EventStrategy(CoreEventStrategy):
 
     def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
         event = self.store(obj)
-        causes = self._legacy(event)
+        causes = self._legacy(event, context)
         if not event.get("eventTime"):
             causes.append(required("eventTime"))
         series = event.get("series")
@@ -151,6 +152,8 @@ class EventStrategy(CoreEventStrategy):
         return list(dict.fromkeys(causes))
 
     def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
+        if context.mode == "1.20":
+            return []
         new, before = self.store(obj), self.store(old)
         causes: list[Cause] = []
         for field in (
@@ -163,7 +166,11 @@ class EventStrategy(CoreEventStrategy):
         return causes
 
     def view(self, obj: Object) -> Object:
-        return {_BACK.get(key, key): value for key, value in obj.items()}
+        renamed = {_BACK.get(key, key): value for key, value in obj.items()}
+        for field in ("reportingController", "reportingInstance"):
+            if not renamed.get(field):
+                renamed.pop(field, None)
+        return renamed
 
     def store(self, obj: Object) -> Object:
         stored = {_RENAMED.get(key, key): value for key, value in obj.items()}
@@ -176,11 +183,18 @@ class EventStrategy(CoreEventStrategy):
 
     def fields(self, obj: Object) -> dict[str, str]:
         found = super().fields(obj)
-        for part in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"):
-            found[f"regarding.{part}"] = found[f"involvedObject.{part}"]
-        found["reportingController"] = found["reportingComponent"]
-        return found
+        regarding = {
+            name.replace("involvedObject", "regarding"): value
+            for name, value in found.items()
+            if name.startswith("involvedObject.")
+        }
+        return {
+            **regarding,
+            "reason": found["reason"],
+            "reportingController": found["reportingComponent"],
+            "type": found["type"],
+        }
 
     def field_names(self) -> tuple[str, ...]:
         parts = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-        return (*super().field_names(), *(f"regarding.{part}" for part in parts), "reportingController")
+        return (*(f"regarding.{part}" for part in parts), "reason", "reportingController", "type")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from captf_runtime.objects import Object
+from captf_runtime.objects import Object, format_micro_time, parse_time
 from captf_runtime.testing.apiserver.kinds.base import Strategy, WriteContext
 from captf_runtime.testing.apiserver.status import Cause, bad_request, invalid_value
 
-_micro_time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_micro_time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6}(Z|[+-]\d\d:\d\d))?")
+_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 
 
 def check_micro_time(obj: Object, field: str, kind: str, version: str) -> None:
@@ -17,11 +18,18 @@ def check_micro_time(obj: Object, field: str, kind: str, version: str) -> None:
     if value is None:
         obj.pop(field, None)
         return
-    if not isinstance(value, str) or not _micro_time.fullmatch(value):
+    prefix = f'{kind} in version "{version}" cannot be handled as a {kind}'
+    if not isinstance(value, str):
         raise bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {kind}: parsing time "{value}" as '
-            f'"2006-01-02T15:04:05.000000Z07:00": cannot parse "{value}" as "2006-01-02T15:04:05.000000Z07:00"'
+            f"{prefix}: json: cannot unmarshal into Go struct field {field} of type v1.MicroTime"
         )
+    found = _micro_time.match(value)
+    if found is None or not found[1] or found.end() != len(value):
+        rest, part = (value, "2006") if found is None else (value[19:], ".000000")
+        raise bad_request(
+            f'{prefix}: parsing time "{value}" as "{_LAYOUT}": cannot parse "{rest}" as "{part}"'
+        )
+    obj[field] = format_micro_time(parse_time(value))
 
 
 class LeaseStrategy(Strategy):
@@ -60,7 +68,9 @@ class LeaseStrategy(Strategy):
             causes.append(invalid_value("spec.leaseDurationSeconds", duration, "must be greater than 0"))
         transitions = spec.get("leaseTransitions")
         if transitions is not None and transitions < 0:
-            causes.append(
-                invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
-            )
+            # The older text is the real server's own slip.
+            detail = "must be greater than or equal to 0"
+            if context.mode == "1.20":
+                detail = "must to greater or equal than 0"
+            causes.append(invalid_value("spec.leaseTransitions", transitions, detail))
         return causes

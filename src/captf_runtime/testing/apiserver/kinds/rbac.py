@@ -5,9 +5,11 @@ from __future__ import annotations
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import names
 from captf_runtime.testing.apiserver.kinds.base import Strategy, WriteContext
+from captf_runtime.testing.apiserver.schema.causes import Verbatim
 from captf_runtime.testing.apiserver.status import (
     Cause,
     invalid_value,
+    quote,
     required,
     unsupported_value,
 )
@@ -27,10 +29,7 @@ class RoleStrategy(Strategy):
         return names.path_segment(name)
 
     def default(self, obj: Object, context: WriteContext) -> None:
-        if obj.get("rules") is None:
-            obj["rules"] = None if not self._namespaced or "rules" not in obj else []
-            if obj["rules"] is None:
-                obj["rules"] = []
+        obj.setdefault("rules", None)
 
     def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
         causes: list[Cause] = []
@@ -44,7 +43,7 @@ class RoleStrategy(Strategy):
                     causes.append(
                         invalid_value(
                             f"{path}.nonResourceURLs",
-                            urls,
+                            Verbatim(f"[]string{{{', '.join(quote(str(url)) for url in urls)}}}"),
                             "namespaced rules cannot apply to non-resource URLs",
                         )
                     )
@@ -112,7 +111,7 @@ class BindingStrategy(Strategy):
                     causes += [invalid_value(f"{path}.name", name, m) for m in names.subdomain(name)]
                 if subject.get("apiGroup"):
                     causes.append(unsupported_value(f"{path}.apiGroup", subject["apiGroup"], ("",)))
-                if not subject.get("namespace"):
+                if not self._namespaced and not subject.get("namespace"):
                     causes.append(required(f"{path}.namespace"))
             case "User" | "Group":
                 if subject.get("apiGroup") != GROUP:
@@ -128,4 +127,7 @@ class BindingStrategy(Strategy):
     def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
         if obj.get("roleRef") == old.get("roleRef"):
             return []
-        return [invalid_value("roleRef", obj.get("roleRef"), "cannot change roleRef")]
+        reference = obj.get("roleRef") or {}
+        group, kind, name = (quote(str(reference.get(part) or "")) for part in ("apiGroup", "kind", "name"))
+        shown = Verbatim(f"rbac.RoleRef{{APIGroup:{group}, Kind:{kind}, Name:{name}}}")
+        return [invalid_value("roleRef", shown, "cannot change roleRef")]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import names
-from captf_runtime.testing.apiserver.kinds.base import Strategy, WriteContext, immutable
+from captf_runtime.testing.apiserver.kinds.base import Mode, Strategy, WriteContext, immutable
+from captf_runtime.testing.apiserver.schema.causes import Verbatim
 from captf_runtime.testing.apiserver.status import (
     Cause,
     forbidden_value,
     invalid_value,
+    quote,
     required,
     unsupported_value,
 )
@@ -34,8 +36,27 @@ def default_pod_spec(spec: Object) -> None:
             volume["emptyDir"] = {}
 
 
+def labels_shown(labels: Object | None) -> Verbatim:
+    """Labels as the server prints them in an error."""
+    if not labels:
+        return Verbatim("map[string]string(nil)")
+    pairs = ", ".join(f"{quote(key)}:{quote(str(labels[key]))}" for key in sorted(labels))
+    return Verbatim(f"map[string]string{{{pairs}}}")
+
+
+def selector_shown(selector: Object | None) -> Verbatim:
+    """A selector as the server prints it in an error."""
+    matched = (selector or {}).get("matchLabels")
+    return Verbatim(
+        f"v1.LabelSelector{{MatchLabels:{labels_shown(matched).text}, "
+        "MatchExpressions:[]v1.LabelSelectorRequirement(nil)}"
+    )
+
+
 def _default_container(container: Object) -> None:
-    container.setdefault("resources", {})
+    resources = container.setdefault("resources", {})
+    for name, amount in (resources.get("limits") or {}).items():
+        resources.setdefault("requests", {}).setdefault(name, amount)
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     image = str(container.get("image") or "")
@@ -122,6 +143,20 @@ class PodStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         default_pod_spec(spec)
         spec.setdefault("enableServiceLinks", True)
+        spec.setdefault("serviceAccountName", "default")
+        spec["serviceAccount"] = spec["serviceAccountName"]
+        spec.setdefault("priority", 0)
+        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        if "tolerations" not in spec:
+            spec["tolerations"] = [
+                {
+                    "key": f"node.kubernetes.io/{state}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": 300,
+                }
+                for state in ("not-ready", "unreachable")
+            ]
 
     def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
         return validate_pod_spec(obj.get("spec") or {}, "spec")
@@ -168,10 +203,14 @@ class PodStrategy(Strategy):
         return f"field label not supported: {field}"
 
 
+_UID = "controller-uid"
+_PREFIXED_UID = "batch.kubernetes.io/controller-uid"
+
+
 class JobStrategy(Strategy):
     """Jobs select their pods by a uid label that the server makes; the template never changes."""
 
-    counts_generation = True
+    generation_modes: tuple[Mode, ...] = ("modern",)
     default_propagation = "Orphan"
 
     def prepare_create(self, obj: Object, context: WriteContext) -> None:
@@ -180,17 +219,17 @@ class JobStrategy(Strategy):
         if spec.get("manualSelector"):
             return
         uid, name = obj["metadata"]["uid"], obj["metadata"].get("name") or ""
-        own = {"controller-uid": uid, "job-name": name}
-        matched = {"controller-uid": uid}
+        own = {_UID: uid, "job-name": name}
+        matched = {_UID: uid}
         if context.mode == "modern":
-            own |= {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
-            matched = {"batch.kubernetes.io/controller-uid": uid}
+            own |= {_PREFIXED_UID: uid, "batch.kubernetes.io/job-name": name}
+            matched = {_PREFIXED_UID: uid}
         template = spec.setdefault("template", {})
         metadata = template["metadata"] = dict(template.get("metadata") or {})
         metadata["labels"] = {**(metadata.get("labels") or {}), **own}
         metadata.setdefault("creationTimestamp", None)
-        if not spec.get("selector"):
-            spec["selector"] = {"matchLabels": matched}
+        given = spec.get("selector") or {}
+        spec["selector"] = {**given, "matchLabels": {**(given.get("matchLabels") or {}), **matched}}
 
     def default(self, obj: Object, context: WriteContext) -> None:
         spec = obj.setdefault("spec", {})
@@ -202,7 +241,10 @@ class JobStrategy(Strategy):
             spec.setdefault("completionMode", "NonIndexed")
             spec.setdefault("suspend", False)
             spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
-            spec.setdefault("manualSelector", False) if spec.get("manualSelector") else None
+        else:
+            # These came with later versions.
+            for field in ("ttlSecondsAfterFinished", "completionMode", "suspend", "podReplacementPolicy"):
+                spec.pop(field, None)
         default_pod_spec(spec.setdefault("template", {}).setdefault("spec", {}))
         labels = (spec["template"].get("metadata") or {}).get("labels")
         if labels and not obj["metadata"].get("labels"):
@@ -221,18 +263,28 @@ class JobStrategy(Strategy):
             value = spec.get(field)
             if isinstance(value, int) and value < 0:
                 causes.append(invalid_value(f"spec.{field}", value, "must be greater than or equal to 0"))
+        causes += self._validate_selector(obj)
         template = (spec.get("template") or {}).get("spec") or {}
         causes += validate_pod_spec(template, "spec.template.spec")
         if template.get("restartPolicy") == "Always":
+            causes.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+        return causes
+
+    def _validate_selector(self, obj: Object) -> list[Cause]:
+        spec = obj.get("spec") or {}
+        selector = spec.get("selector")
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        matched = (selector or {}).get("matchLabels") or {}
+        causes: list[Cause] = []
+        if not selector:
+            causes.append(required("spec.selector"))
+        elif not spec.get("manualSelector") and set(matched) - {_UID, _PREFIXED_UID}:
             causes.append(
-                Cause(
-                    "FieldValueNotSupported" if context.mode == "1.20" else "FieldValueRequired",
-                    'Unsupported value: "Always": supported values: "OnFailure", "Never"'
-                    if context.mode == "1.20"
-                    else 'Required value: valid values: "OnFailure", "Never"',
-                    "spec.template.spec.restartPolicy",
-                )
+                invalid_value("spec.selector", selector_shown(selector), "`selector` not auto-generated")
             )
+        if not matched or not matched.items() <= labels.items():
+            detail = "`selector` does not match template `labels`"
+            causes.append(invalid_value("spec.template.metadata.labels", labels_shown(labels), detail))
         return causes
 
     def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
@@ -255,7 +307,7 @@ class JobStrategy(Strategy):
 class DeploymentStrategy(Strategy):
     """Deployments: stored and defaulted; nothing here rolls them out."""
 
-    counts_generation = True
+    generation_modes: tuple[Mode, ...] = ("modern", "1.20")
 
     def prepare_create(self, obj: Object, context: WriteContext) -> None:
         obj["status"] = {}
@@ -282,16 +334,15 @@ class DeploymentStrategy(Strategy):
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         if not spec.get("selector"):
             causes.append(required("spec.selector"))
-        elif not all(labels.get(key) == value for key, value in selector.items()):
-            causes.append(
-                invalid_value(
-                    "spec.template.metadata.labels", labels, "`selector` does not match template `labels`"
-                )
-            )
+        if not selector or not selector.items() <= labels.items():
+            detail = "`selector` does not match template `labels`"
+            causes.append(invalid_value("spec.template.metadata.labels", labels_shown(labels), detail))
         return causes + validate_pod_spec(
             (spec.get("template") or {}).get("spec") or {}, "spec.template.spec"
         )
 
     def validate_update(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
         new, before = (obj.get("spec") or {}).get("selector"), (old.get("spec") or {}).get("selector")
-        return immutable("spec.selector", new, before)
+        if new == before:
+            return []
+        return [invalid_value("spec.selector", selector_shown(new), "field is immutable")]
