@@ -68,7 +68,8 @@ class Kubelet:
     Guarantees: after `stop` none of its processes runs, and nothing is left in `root`. A pod that a former
     kubelet of this node name had started is reported Failed, never started again.
     Not done: resource limits, users and security contexts, read-only mounts, probes, hooks, networks of
-    pods, volumes other than Secret, ConfigMap, projected, downwardAPI and emptyDir.
+    pods, updates of mounted Secrets and ConfigMaps (tokens are renewed), volumes other than Secret, ConfigMap,
+    projected, downwardAPI and emptyDir.
     """
 
     def __init__(
