@@ -215,11 +215,15 @@ class Recorder:
         self._flush_until = self._clock.monotonic() + FLUSH_SECONDS
         while True:
             with self._changed:
-                if not self._queue:
+                # Whoever goes on reporting must not keep the process from ending.
+                if not self._queue or self._clock.monotonic() >= self._flush_until:
                     self._closed = True
                     break
                 occurrence = self._queue.popleft()
             self._observe(occurrence, stop)
+        for _ in self._queue:
+            self._drop("stopped")
+        self._queue.clear()
         for series in self._correlator.outstanding(self._clock.monotonic()):
             self._update(series, stop)
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, Final, Protocol
 from wsgiref.types import StartResponse
 
@@ -40,6 +40,7 @@ __all__ = ["GRACE_PERIOD", "LeaderElectionConfig", "Manager"]
 GRACE_PERIOD: Final = 20.0
 CACHE_SYNC_TIMEOUT: Final = 120.0
 _READY_POLL: Final = 0.02
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _logger = get_logger(__name__)
 
 
@@ -228,7 +229,7 @@ class Manager:
                 without.
 
         Returns:
-            0 after a clean stop, else 1; the reason has been logged.
+            0 after a clean stop, else 1; the reason has been logged, see also `failures`.
 
         Raises:
             RuntimeError: it has run before, or signals are asked for outside the main thread.
@@ -242,7 +243,7 @@ class Manager:
             if hard_exit is None:
                 self._hard_exit = os._exit
             stop = threading.Event()
-            with _Signals(stop, self._second_signal):
+            with _Signals(stop, self._second_signal, self.metrics):
                 return self._run(stop)
         return self._run(stop)
 
@@ -251,10 +252,15 @@ class Manager:
         try:
             self._start()
             self._clock.wait(self._wake, None)
-        finally:
-            lost = any(isinstance(error, LeadershipLost) for _, error in self._failures)
-            clean = False if lost else self._shut_down()
-            self._wake.set()
+        except Exception as failure:
+            _logger.exception("the manager could not start")
+            self._failed("start", failure)
+        if any(isinstance(error, LeadershipLost) for _, error in self._failures):
+            clean = False
+            self._tell_everyone()
+        else:
+            clean = self._shut_down()
+        self._wake.set()
         waiter.join()
         for name, error in self._failures:
             if isinstance(error, LeadershipLost):
@@ -417,6 +423,16 @@ class Manager:
                     ended = False
         return ended
 
+    def _tell_everyone(self) -> None:
+        """Ask everything to stop, and wait for nothing: this process has to be gone before the next leader."""
+        with self._lock:
+            self._stopping = True
+            for running in self._running:
+                running.stop.set()
+        self._cache_stop.set()
+        self._elector_stop.set()
+        self._work_ended.set()
+
     def _stop_group(self, group: Group, deadline: float) -> bool:
         with self._lock:
             members = [running for running in self._running if running.group is group]
@@ -446,24 +462,41 @@ class Manager:
 
 
 class _Signals:
-    """Turns SIGTERM and SIGINT into an event while the block lasts; the second one exits at once."""
+    """Turns SIGTERM and SIGINT into an event while the block lasts; the second one exits at once.
 
-    def __init__(self, stop: threading.Event, on_second: Callable[[], None]) -> None:
+    A handler in Python runs only when the main thread gets to it, and one that is just falling asleep in a lock
+    does not until it wakes. So the signal's number goes through a socket to a thread that waits for nothing else.
+    """
+
+    def __init__(self, stop: threading.Event, on_second: Callable[[], None], metrics: Metrics) -> None:
         self._stop = stop
         self._on_second = on_second
+        self._metrics = metrics
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("signals are handled in the main thread only: pass a stop event elsewhere")
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._old[number] = signal.signal(number, self._handle)
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._thread = start_thread("manager-signals", self._read, metrics=self._metrics)
+        self._old_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            self._old[number] = signal.signal(number, lambda *_: None)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_fd)
+        self._writer.close()
+        self._thread.join()
+        self._reader.close()
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self._stop.is_set():
-            self._on_second()
-        self._stop.set()
+    def _read(self) -> None:
+        while numbers := self._reader.recv(16):
+            for number in numbers:
+                if number not in _SIGNALS:
+                    continue
+                if self._stop.is_set():
+                    self._on_second()
+                self._stop.set()

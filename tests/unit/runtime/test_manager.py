@@ -249,6 +249,20 @@ def test_caches_that_do_not_fill_stop_the_manager() -> None:
     assert "+other" not in events
 
 
+@pytest.mark.requirement("MG3")
+def test_a_cache_that_cannot_start_stops_the_manager() -> None:
+    class Broken(PartCache):
+        def start(self, stop: threading.Event) -> None:
+            raise RuntimeError("was started already")
+
+    events: list[str] = []
+    manager = Manager(caches=[Broken("cache", events)])
+    all_groups(manager, events)
+    assert Runner(manager).wait() == 1
+    assert [(name, str(error)) for name, error in manager.failures] == [("start", "was started already")]
+    assert events == ["+http", "+webhooks", "-webhooks", "-http"]
+
+
 @pytest.mark.requirement("MG4", "LE9")
 def test_past_the_grace_period_the_rest_is_named_and_nothing_released(
     logs: Callable[[], list[dict[str, Any]]],
@@ -319,6 +333,7 @@ def test_lost_leadership_ends_the_manager_without_waiting(logs: Callable[[], lis
         clock.advance(2)
     assert runner.wait() == 1
     assert not manager.is_leader
+    assert "-leader" not in events
     assert [line["msg"] for line in logs() if line["level"] == "error"][-1] == "leader election lost"
     never.set()
 
