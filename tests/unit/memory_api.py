@@ -92,7 +92,7 @@ class MemoryApi:
     def update(self, kind: Kind, obj: Object, **_: object) -> Object:
         self._request("update", kind, name_of(obj))
         stored = self._existing(kind, name_of(obj), namespace_of(obj))
-        self._check(stored, uid_of(obj) or None, resource_version_of(obj) or None)
+        self._check("PUT", stored, uid_of(obj) or None, resource_version_of(obj) or None)
         new = copy.deepcopy(obj)
         new["metadata"]["uid"] = uid_of(stored)
         new["metadata"]["creationTimestamp"] = stored["metadata"]["creationTimestamp"]
@@ -104,7 +104,7 @@ class MemoryApi:
         meta = patch.get("metadata", {})
         if meta.get("uid") not in (None, uid_of(stored)):
             raise Invalid("metadata.uid: field is immutable", code=422)
-        self._check(stored, None, meta.get("resourceVersion"))
+        self._check("PATCH", stored, None, meta.get("resourceVersion"))
         return self.put(kind, _merge(stored, patch))
 
     def delete(
@@ -120,7 +120,7 @@ class MemoryApi:
     ) -> Object:
         self._request("delete", kind, name)
         stored = self._existing(kind, name, namespace)
-        self._check(stored, uid, resource_version)
+        self._check("DELETE", stored, uid, resource_version)
         del self.objects[self._key(kind, namespace, name)]
         return stored
 
@@ -135,15 +135,20 @@ class MemoryApi:
         return found
 
     @staticmethod
-    def _check(stored: Object, uid: str | None, version: str | None) -> None:
+    def _check(method: str, stored: Object, uid: str | None, version: str | None) -> None:
         if uid is not None and uid != uid_of(stored):
-            raise Conflict("Precondition failed: UID in precondition", code=409)
+            raise stale(method, "Precondition failed: UID in precondition")
         if version is not None and version != resource_version_of(stored):
-            raise Conflict("the object has been modified", code=409)
+            raise stale(method)
 
     @staticmethod
     def _key(kind: Kind, namespace: str, name: str) -> tuple[Kind, str, str]:
         return (kind, namespace if kind.namespaced else "", name)
+
+
+def stale(method: str = "PUT", message: str = "the object has been modified") -> Conflict:
+    """The conflict of a write that was made from an old read."""
+    return Conflict(message, code=409, reason="Conflict", method=method)
 
 
 def _merge(target: Object, patch: Object) -> Object:
