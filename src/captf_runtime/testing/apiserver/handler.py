@@ -14,12 +14,13 @@ from captf_runtime.clock import Clock
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import discovery, status
 from captf_runtime.testing.apiserver.access import ANONYMOUS, Authenticator, User
+from captf_runtime.testing.apiserver.calls import Call
 from captf_runtime.testing.apiserver.fault_injection import Attempt, subject_of
 from captf_runtime.testing.apiserver.http_server import Exchange, HttpRequest, Response, Stream
 from captf_runtime.testing.apiserver.request_log import LoggedRequest, RequestLog
 from captf_runtime.testing.apiserver.requests import RequestInfo, describe
 from captf_runtime.testing.apiserver.resources import Registry, Resource
-from captf_runtime.testing.apiserver.rest import Call, Endpoints
+from captf_runtime.testing.apiserver.rest import Endpoints
 from captf_runtime.testing.apiserver.status import ApiStatus
 from captf_runtime.testing.apiserver.views import MediaType, negotiate, to_yaml
 from captf_runtime.testing.faults import Faults

@@ -35,7 +35,8 @@ def decode_token(token: str) -> tuple[int, str]:
         revision, start = found["rv"], found["start"]
         valid = found.get("v") == "meta.k8s.io/v1" and isinstance(revision, int) and isinstance(start, str)
     except (binascii.Error, ValueError, msgspec.DecodeError, KeyError, TypeError, AttributeError) as problem:
-        message = "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value"
+        detail = "continue key is not valid: invalid character 'i' looking for beginning of value"
+        message = f"invalid continue token: {detail}"
         raise status.bad_request(message) from problem
     if not valid or not start or revision == 0:
         raise status.bad_request(

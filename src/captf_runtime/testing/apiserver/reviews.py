@@ -9,10 +9,10 @@ import msgspec
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import status
 from captf_runtime.testing.apiserver.access import DEFAULT_AUDIENCE, Authenticator, User
+from captf_runtime.testing.apiserver.calls import Call
 from captf_runtime.testing.apiserver.http_server import Response
 from captf_runtime.testing.apiserver.rbac import Question, Rbac, Rule
 from captf_runtime.testing.apiserver.resources import Resource
-from captf_runtime.testing.apiserver.rest import Call
 
 ReadBody = Callable[[Call, Resource], Object]
 _EVERYTHING = Rule(("*",), ("*",), ("*",))

@@ -23,6 +23,7 @@ from captf_runtime.testing.apiserver.admission import (
     ValidatingWebhooks,
 )
 from captf_runtime.testing.apiserver.backend import INTERNAL, Backend
+from captf_runtime.testing.apiserver.calls import Call
 from captf_runtime.testing.apiserver.certificates import ServerIdentity, local_identity
 from captf_runtime.testing.apiserver.customresources import TABLE as DEFINITIONS
 from captf_runtime.testing.apiserver.customresources import is_established, resources_of
@@ -36,9 +37,10 @@ from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
 from captf_runtime.testing.apiserver.object_store import BackendObjectStore
 from captf_runtime.testing.apiserver.openapi import OpenApiPaths
 from captf_runtime.testing.apiserver.rbac import EscalationGate, Rbac
+from captf_runtime.testing.apiserver.reading import ReadLimits
 from captf_runtime.testing.apiserver.request_log import RequestLog
 from captf_runtime.testing.apiserver.resources import Registry, Resource
-from captf_runtime.testing.apiserver.rest import Call, Endpoints, ReadLimits
+from captf_runtime.testing.apiserver.rest import Endpoints
 from captf_runtime.testing.apiserver.reviews import Reviews
 from captf_runtime.testing.apiserver.storage import Change, Record, Snapshot, Store
 from captf_runtime.testing.apiserver.subresources import Bindings, Finalize, LogProvider, Logs, Tokens
@@ -145,7 +147,7 @@ class ApiServer:
         self.handler.paths.append(OpenApiPaths(self.registry))
         fields = FieldManagement(clock, mode=mode)
         self.backend.ownership = fields
-        self.endpoints.applier = fields
+        self.endpoints.patching.applier = fields
         self.rbac = Rbac(self.store) if rbac else None
         self.webhooks = ValidatingWebhooks(self.store, webhook_services or {})
         self.backend.gates += [
@@ -318,7 +320,7 @@ class ApiServer:
         special["pods", "log"] = self._logs
 
         def read(call: Call, resource: Resource) -> Object:
-            return self.endpoints.read_body(call, resource.kind, resource.group, resource.version)
+            return self.endpoints.bodies.read_as(call, resource.kind, resource.group, resource.version)
 
         reviews = Reviews(self.authenticator, self.rbac, read)
         for resource in self.registry.virtual():

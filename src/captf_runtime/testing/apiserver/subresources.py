@@ -12,10 +12,11 @@ from captf_runtime.objects import Object, format_time
 from captf_runtime.testing.apiserver import requests, status
 from captf_runtime.testing.apiserver.access import DEFAULT_AUDIENCE, SHORTEST_TOKEN, Authenticator
 from captf_runtime.testing.apiserver.backend import Backend
+from captf_runtime.testing.apiserver.calls import Call
 from captf_runtime.testing.apiserver.http_server import Response
 from captf_runtime.testing.apiserver.requests import flag
 from captf_runtime.testing.apiserver.resources import Resource
-from captf_runtime.testing.apiserver.rest import Call, Endpoints
+from captf_runtime.testing.apiserver.rest import Endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Tokens:
     def __call__(self, call: Call, resource: Resource) -> None:
         if call.exchange.request.method != "POST":
             raise status.method_not_allowed()
-        body = self._endpoints.read_body(call, "TokenRequest", "authentication.k8s.io", "v1")
+        body = self._endpoints.bodies.read_as(call, "TokenRequest", "authentication.k8s.io", "v1")
         namespace, name = call.info.namespace, call.info.name
         record = self._backend.store.get(resource.storage, namespace, name)
         if record is None:
@@ -98,7 +99,10 @@ class Tokens:
         uid = record.object["metadata"]["uid"]
         wanted = reference.get("uid")
         if wanted and wanted != uid:
-            message = f"the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
+            message = (
+                f"the UID in the bound object reference ({wanted}) does not match the UID in record. "
+                "The object might have been deleted and then recreated"
+            )
             raise status.conflict(plural, "", name, message)
         return {"kind": kind, "apiVersion": "v1", "name": name, "uid": uid}
 
@@ -128,7 +132,7 @@ class Finalize:
         options = requests.write_options(
             call.exchange.request, "UpdateOptions", modern=self._backend.mode == "modern"
         )
-        body = self._endpoints.read_body(call, resource.kind, resource.group, resource.version)
+        body = self._endpoints.bodies.read_as(call, resource.kind, resource.group, resource.version)
         name = (body.get("metadata") or {}).get("name")
         if name != call.info.name:
             raise status.bad_request(
@@ -164,7 +168,7 @@ class Bindings:
         options = requests.write_options(
             call.exchange.request, "CreateOptions", modern=self._backend.mode == "modern"
         )
-        body = self._endpoints.read_body(call, "Binding", "", "v1")
+        body = self._endpoints.bodies.read_as(call, "Binding", "", "v1")
         namespace, name = call.info.namespace, call.info.name
         target = body.get("target") or {}
         node, wanted = str(target.get("name") or ""), (body.get("metadata") or {}).get("uid")
