@@ -16,11 +16,12 @@ from captf_runtime.objects import LEASE, parse_time
 from captf_runtime.testing import faults
 from captf_runtime.testing.apiserver import ApiServer
 
-FAST = ElectionTimes(lease_duration=1.0, renew_deadline=0.7, retry_period=0.1)
+STEADY = ElectionTimes(lease_duration=6.0, renew_deadline=4.0, retry_period=0.1)
+BRIEF = ElectionTimes(lease_duration=1.5, renew_deadline=1.0, retry_period=0.1)
 
 
 class Candidate:
-    def __init__(self, client: Client, namespace: str, identity: str, times: ElectionTimes = FAST) -> None:
+    def __init__(self, client: Client, namespace: str, identity: str, times: ElectionTimes = STEADY) -> None:
         self.errors: list[BaseException] = []
         self.lost = threading.Event()
         self.stop = threading.Event()
@@ -100,16 +101,16 @@ def test_a_leader_that_is_cut_off_is_replaced(server: ApiServer) -> None:
         Client.from_config(kubeconfig=str(server.kubeconfig(user="one"))) as one,
         Client.from_config(kubeconfig=str(server.kubeconfig(user="two"))) as two,
     ):
-        first = Candidate(one, "default", "first")
+        first = Candidate(one, "default", "first", BRIEF)
         eventually(lambda: first.elector.is_leader)
-        second = Candidate(two, "default", "second")
+        second = Candidate(two, "default", "second", BRIEF)
         fault = server.faults.add(faults.Match(resource="leases", user="one"), faults.unavailable())
         cut = time.monotonic()
         assert first.lost.wait(DEADLINE)
         assert not first.elector.fence.is_open
         assert not second.elector.is_leader  # the first one knows before another can take over
         eventually(lambda: second.elector.is_leader)
-        assert time.monotonic() - cut < 2 * (FAST.lease_duration + FAST.retry_period)
+        assert time.monotonic() - cut < 2 * (BRIEF.lease_duration + BRIEF.retry_period)
         fault.remove()
         second.end()
         first.thread.join(DEADLINE)

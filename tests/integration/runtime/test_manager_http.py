@@ -21,7 +21,7 @@ from captf_runtime.objects import CONFIG_MAP, EVENTS_V1, LEASE, Object, is_delet
 from captf_runtime.serving import HttpServer, parse_bind_address
 from captf_runtime.serving.server import text_answer
 
-FAST = ElectionTimes(lease_duration=3.0, renew_deadline=2.0, retry_period=0.25)
+FAST = ElectionTimes(lease_duration=6.0, renew_deadline=4.0, retry_period=0.25)
 
 
 def fetch(url: str) -> tuple[int, str]:
