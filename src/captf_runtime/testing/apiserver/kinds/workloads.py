@@ -53,10 +53,15 @@ def selector_shown(selector: Object | None) -> Verbatim:
     )
 
 
+def _default_requests(spec: Object) -> None:
+    """What a container is limited to, it also requests, unless it says otherwise: of pods, not of templates."""
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        for name, amount in (container["resources"].get("limits") or {}).items():
+            container["resources"].setdefault("requests", {}).setdefault(name, amount)
+
+
 def _default_container(container: Object) -> None:
-    resources = container.setdefault("resources", {})
-    for name, amount in (resources.get("limits") or {}).items():
-        resources.setdefault("requests", {}).setdefault(name, amount)
+    container.setdefault("resources", {})
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     image = str(container.get("image") or "")
@@ -142,6 +147,7 @@ class PodStrategy(Strategy):
     def default(self, obj: Object, context: WriteContext) -> None:
         spec = obj.setdefault("spec", {})
         default_pod_spec(spec)
+        _default_requests(spec)
         spec.setdefault("enableServiceLinks", True)
         spec.setdefault("serviceAccountName", "default")
         spec["serviceAccount"] = spec["serviceAccountName"]
