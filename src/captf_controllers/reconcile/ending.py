@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
-from captf_controllers.api import labels, reasons
+from captf_controllers.api import labels, names, reasons
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER
 from captf_controllers.deletion import abandon, cleanup, retain
 from captf_controllers.deletion.cleanup import Cleaned, Kept, MirrorConflict, RunLeaseLive, Target
@@ -262,7 +262,8 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
                     PendingEvent(
                         "Normal",
                         reasons.EVENT_MIRROR_REMOVED,
-                        f"Removed the credential mirror of identity {target.identity}: nothing uses it any more",
+                        f"Removed Secret {names.credential_mirror(target.identity)}, the mirror of identity "
+                        f"{target.identity}: the last object of the namespace that used it is gone",
                     )
                 )
             scope.terminal_events += _release_events(scope, step, kept)

@@ -21,5 +21,5 @@ def after_removal(scope: Scope, events: Iterable[PendingEvent]) -> None:
         report.emit(scope, event, DELETE)
     try:
         sweep_namespace(scope.env.api, scope.namespace)
-    except ApiError as error:
+    except (ApiError, ExceptionGroup) as error:
         scope.ctx.logger.warning("namespace sweep failed; the periodic sweep repeats it", err=error)
