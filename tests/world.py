@@ -629,7 +629,8 @@ class World:
                 "image-layout": "image-layout",
                 "blocked": "blocked",
             }[outcome]
-            document["error"] = {"kind": kind, "step": steps[-1], "tail": tail, "resources": []}
+            step = op if steps[-1] == "apply" else steps[-1]
+            document["error"] = {"kind": kind, "step": step, "tail": tail, "resources": []}
         return json.dumps(document)
 
     def _write_state(
@@ -728,21 +729,35 @@ class World:
     def leases(self, namespace: str = TEAM) -> list[str]:
         return [name_of(item) for item in self.client.list(LEASE, namespace).items]
 
-    def hold_run_lease(self, kind: str, name: str, holder: str, *, owner_kind: str = "") -> None:
-        """A run lease in somebody's name, acquired now."""
+    def hold_run_lease(
+        self, kind: str, name: str, holder: str, *, owner_kind: str = "", cluster: str = "", op: str = "destroy"
+    ) -> None:
+        """The run lease of an object in somebody's name, acquired now."""
         suffix = names.state_suffix(TEAM, kind, name)
+        self._hold_lease(names.run_lease(suffix), "run", holder, owner_kind or kind, name, cluster, op)
+
+    def hold_write_lease(self, cluster: str, holder: str, *, op: str = "apply") -> None:
+        """The write lease of a cluster in somebody's name, acquired now."""
+        lease = names.cluster_lease(TEAM, cluster)
+        self._hold_lease(lease, "cluster", holder, "TerraformCluster", cluster, cluster, op)
+
+    def _hold_lease(
+        self, lease: str, which: str, holder: str, owner_kind: str, owner: str, cluster: str, op: str
+    ) -> None:
+        of_cluster = {"cluster.x-k8s.io/cluster-name": cluster} if cluster else {}
         self.create(
             LEASE,
             {
                 "metadata": {
-                    "name": names.run_lease(suffix),
+                    "name": lease,
                     "labels": {
-                        "captf.io/lease": "run",
+                        "captf.io/lease": which,
                         "captf.io/managed": "true",
-                        **names.owner_labels(owner_kind or kind, name),
+                        **names.owner_labels(owner_kind, owner),
+                        **of_cluster,
                     },
                     "annotations": {
-                        "captf.io/lease-op": "destroy",
+                        "captf.io/lease-op": op,
                         "captf.io/lease-acquired-at": format_time(self.clock.now()),
                     },
                 },
@@ -750,6 +765,15 @@ class World:
             },
             TEAM,
         )
+
+    def add_job(self, name: str, **job_labels: str) -> Object:
+        """A running Job that no reconciler of this world made."""
+        template = {
+            "metadata": {"labels": job_labels},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "source", "image": IMAGE}]},
+        }
+        job = {"metadata": {"name": name, "labels": job_labels}, "spec": {"template": template}}
+        return self.create(JOB, job, TEAM)
 
     def scrape(self) -> str:
         """The metrics page."""

@@ -77,6 +77,9 @@ WAITS: Final = frozenset(
 )
 """A Job waits for a lease or a slot: nothing failed, and nothing counts toward a backoff."""
 
+APPROVAL_WAITS: Final = frozenset({DESTRUCTIVE_PLAN_BLOCKED, PLAN_AWAITING_APPROVAL, PLAN_CHANGED})
+"""An apply waits for a person to approve what it would do."""
+
 # StateReadable
 STATE_READ: Final = "StateRead"
 STATE_NOT_FOUND: Final = "StateNotFound"

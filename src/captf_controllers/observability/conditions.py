@@ -128,6 +128,13 @@ class Conditions:
         """Return the list without the condition of a type."""
         return Conditions(tuple(item for item in self.items if item.type != type_))
 
+    def timed_by(self, before: Conditions) -> Conditions:
+        """Return the list with the transition times of `before` wherever the status came out the same.
+
+        A pass may set a condition more than once on its way; only what it ends with is a transition.
+        """
+        return Conditions(tuple(_timed_by(item, before.get(item.type)) for item in self.items))
+
     def clamped(self) -> Conditions:
         """Return the list with every message cut to the API's limit."""
         return Conditions(
@@ -153,6 +160,12 @@ class Conditions:
     def sorted(self) -> Conditions:
         """Return the list in the order in which it is written: Ready, the rest by name, Paused, Deleting."""
         return Conditions(tuple(sorted(self.items, key=lambda item: (_rank(item.type), item.type))))
+
+
+def _timed_by(condition: Condition, before: Condition | None) -> Condition:
+    if before is None or before.status != condition.status:
+        return condition
+    return msgspec.structs.replace(condition, last_transition_time=before.last_transition_time)
 
 
 def _rank(type_: str) -> int:

@@ -15,7 +15,13 @@ from typing import Final, Literal
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.workspace import Condition
-from captf_controllers.observability.conditions import Conditions, changed, job_in_message
+from captf_controllers.observability.conditions import (
+    MAX_NOTE_BYTES,
+    Conditions,
+    changed,
+    clamp,
+    job_in_message,
+)
 
 EventType = Literal["Normal", "Warning"]
 
@@ -245,8 +251,12 @@ def _outcome(now: Condition, job: JobReport) -> EventSpec:
 
 
 def _with_retry(now: Condition, job: JobReport) -> str:
+    """The condition, then when the next attempt is due; a long condition is cut so that this fits."""
     note = condition_note(now)
-    return f"{note}. {job.retry_note}" if job.retry_note else note
+    if not job.retry_note:
+        return note
+    tail = f". {job.retry_note}"
+    return clamp(note, MAX_NOTE_BYTES - len(tail.encode())) + tail
 
 
 def _drift(before: Condition | None, now: Condition) -> EventSpec | None:

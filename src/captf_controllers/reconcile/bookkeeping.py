@@ -256,6 +256,8 @@ def _report_restore(scope: Scope, job: FinishedJob) -> None:
 
 def _set_conditions(scope: Scope, books: Books) -> None:
     _apply_condition(scope, books)
+    if scope.deleting:
+        _ask_no_approval(scope)
     drift = books.newest("refresh", "drift")
     if drift is not None:
         scope.observe(reporting.drift_observation(drift))
@@ -297,6 +299,25 @@ def _apply_condition(scope: Scope, books: Books) -> None:
     observation = reporting.apply_observation(newest, deleting=scope.deleting)
     if observation is not None:
         scope.observe(observation)
+
+
+def _ask_no_approval(scope: Scope) -> None:
+    """What waited for an approval keeps its reason, but must not ask for one: a destroy needs none."""
+    present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
+    if present is None or present.reason not in reasons.APPROVAL_WAITS:
+        return
+    if "no approval is needed any more" in present.message:
+        return
+    job = job_in_message(present.message)
+    about = f"Job {job}: " if job else ""
+    scope.observe(
+        Observation(
+            present.type,
+            present.status,
+            present.reason,
+            f"{about}no approval is needed any more, as the object is being deleted; nothing was applied",
+        )
+    )
 
 
 def _older(finished: Sequence[FinishedJob], job: FinishedJob) -> FinishedJob | None:

@@ -32,7 +32,7 @@ def finish(scope: Scope, before: Conditions, books: Books | None, outcome: Outco
         provisioned=scope.provisioned,
         now=scope.now,
         generation=generation_of(scope.obj),
-    )
+    ).timed_by(before)
     if not outcome.release:
         _record_gauges(scope, books)
     after = scope.render()
