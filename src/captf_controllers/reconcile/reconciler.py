@@ -13,7 +13,7 @@ from captf_controllers.reconcile.environment import Environment
 from captf_controllers.reconcile.finish import finish
 from captf_controllers.reconcile.own_writes import OwnWrites
 from captf_controllers.reconcile.scope import Outcome, Scope
-from captf_runtime.client.errors import NotFound
+from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.controller import Context, Request, Result
 from captf_runtime.objects import Object, has_finalizer, is_deleting, labels_of
 
@@ -74,7 +74,7 @@ class WorkloadReconciler:
             # The conditions reached so far are worth writing whatever went wrong; the error goes on.
             try:
                 finish(scope, found, books[0] if books else None, Outcome())
-            except Exception as second:
+            except ApiError as second:
                 raise ExceptionGroup(
                     "the pass failed, and so did its status patch", [error, second]
                 ) from None

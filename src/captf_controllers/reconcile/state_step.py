@@ -7,7 +7,7 @@ is certain that the Secrets are the object's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
@@ -47,7 +47,7 @@ class StateView:
     """
 
     reading: StateReading
-    retained: RetainedFinding = RetainedFinding()
+    retained: RetainedFinding = field(default_factory=RetainedFinding)
     hold: Hold | None = None
     adopted_now: bool = False
     new_serial: bool = False
