@@ -8,35 +8,30 @@ with neither left, a state lock that nobody touched since the Job was created.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import names
 from captf_controllers.jobs.outcomes import FinishedJob
 from captf_controllers.jobs.views import JobView
+from captf_controllers.state.lock import NO_LEASE, lock_unchanged
 from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.log import get_logger
 from captf_runtime.objects import JOB, LEASE, Kind, Object, name_of, namespace_of, resource_version_of, uid_of
 
 __all__ = [
-    "NO_LOCK",
     "crashed",
     "find_vanished",
     "may_have_applied",
     "may_have_applied_now",
-    "proves_untouched",
     "state_lock_version",
 ]
 
 logger = get_logger(__name__)
 
-NO_LOCK: Final = "none"
-"""What stands for the resourceVersion of a state lock that does not exist."""
-
 
 def state_lock_version(client: Verbs, namespace: str, suffix: str) -> str:
-    """The resourceVersion of the state-lock Lease, or `NO_LOCK`: every locking of the state changes it.
+    """The resourceVersion of the state-lock Lease, or `none`: every locking of the state changes it.
 
     Raises:
         ApiError: the read failed.
@@ -44,18 +39,8 @@ def state_lock_version(client: Verbs, namespace: str, suffix: str) -> str:
     try:
         lease = client.get(LEASE, names.state_lock_lease(suffix), namespace, metadata_only=True)
     except NotFound:
-        return NO_LOCK
+        return NO_LEASE
     return resource_version_of(lease)
-
-
-def proves_untouched(recorded: str, now: str | None) -> bool:
-    """Whether two versions of the state lock prove that the runtime never locked the state in between.
-
-    Args:
-        recorded: the Job's annotation, "" when it is missing.
-        now: the present version, None when it could not be read.
-    """
-    return recorded != "" and now is not None and recorded == now
 
 
 def may_have_applied(job: FinishedJob, lock_version: str | None) -> bool:
@@ -63,7 +48,8 @@ def may_have_applied(job: FinishedJob, lock_version: str | None) -> bool:
 
     Args:
         job: the finished Job, as the pass that counts it read it.
-        lock_version: the state lock as it is now; only looked at when neither pod nor result is left.
+        lock_version: the state lock as it is now, None when it could not be read; only looked at when neither
+            pod nor result is left.
     """
     if job.op != "apply" or job.succeeded or job.blocked or job.plan_changed:
         return False
@@ -71,7 +57,8 @@ def may_have_applied(job: FinishedJob, lock_version: str | None) -> bool:
         return job.result.reached("apply")
     if job.pod is not None:
         return job.pod.source_ever_started
-    return not proves_untouched(job.job.annotations.get(keys.STATE_LOCK_VERSION, ""), lock_version)
+    recorded = job.job.annotations.get(keys.STATE_LOCK_VERSION, "")
+    return lock_version is None or not lock_unchanged(recorded, lock_version)
 
 
 def crashed(client: Verbs, job: FinishedJob, suffix: str) -> bool:
