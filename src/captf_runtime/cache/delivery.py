@@ -72,6 +72,8 @@ class HandlerRegistration:
         self.name = name
         self._handler = handler
         self._delivery = delivery
+        # The first list, in its order; small, because it may be long. What changes meanwhile moves over.
+        self._initial: dict[StoredObject, None] = {}
         self._waiting: dict[ObjectKey, _Waiting] = {}
         self._resync: deque[ObjectKey] = deque()
         self._initial_left = 0
@@ -122,7 +124,7 @@ class Delivery:
     def pending(self) -> int:
         """How many (handler, key) pairs have something waiting, resyncs apart."""
         with self._ready:
-            return len(self._order)
+            return sum(len(item._initial) + len(item._waiting) for item in self._registrations)
 
     def add(
         self, handler: Handler, name: str, first: Callable[[], Iterable[StoredObject] | None]
@@ -145,6 +147,7 @@ class Delivery:
         """Remove a handler and what waits for it."""
         with self._ready:
             registration._removed = True
+            registration._initial.clear()
             registration._waiting.clear()
             registration._resync.clear()
             if registration in self._registrations:
@@ -226,10 +229,8 @@ class Delivery:
 
     def _first_list(self, registration: HandlerRegistration, objects: Iterable[StoredObject]) -> None:
         registration._listed = True
-        for obj in objects:
-            waiting = self._waiting(registration, obj.header.key)
-            waiting.change, waiting.initial = Added(obj, initial=True), True
-            registration._initial_left += 1
+        registration._initial = dict.fromkeys(reversed(list(objects)))  # taken from the end, which is quick
+        registration._initial_left = len(registration._initial)
         if registration._initial_left == 0:
             self._on_synced()
         self._ready.notify()
@@ -244,9 +245,12 @@ class Delivery:
     def _enqueue(self, registration: HandlerRegistration, change: Change, final_unknown: bool) -> None:
         old, new = change.old, change.new
         waiting = self._waiting(registration, change.key)
+        if old is not None and old in registration._initial:
+            del registration._initial[old]
+            waiting.change, waiting.initial = Added(old, initial=True), True
         if old is not None and (new is None or new.header.uid != old.header.uid):
             # Replaced under the same name: the old one's end was not reported as such.
-            waiting.deletions.append(Deleted(old, final_unknown or new is not None))
+            waiting.deletions.append(Deleted(change.last or old, final_unknown or new is not None))
             waiting.change = None
             old = None
         if new is None:
@@ -262,6 +266,10 @@ class Delivery:
             waiting.change = Updated(old, new)
 
     def _take(self) -> tuple[HandlerRegistration, list[Event], bool] | None:
+        for registration in self._registrations:
+            if registration._initial:
+                obj, _ = registration._initial.popitem()
+                return registration, [Added(obj, initial=True)], True
         while self._order:
             registration, key = self._order.popleft()
             waiting = registration._waiting.pop(key, None)
@@ -274,9 +282,9 @@ class Delivery:
         for registration in self._registrations:
             while registration._resync:
                 key = registration._resync.popleft()
-                obj = self._lookup(key)
-                if obj is not None:
-                    return registration, [Updated(obj, obj, resync=True)], False
+                now = self._lookup(key)
+                if now is not None:
+                    return registration, [Updated(now, now, resync=True)], False
         return None
 
     # Outside the lock -------------------------------------------------------------------------------

@@ -205,15 +205,8 @@ class Informer:
 
     def remove(self, last: StoredObject, version: str) -> None:
         """See `Sink`."""
-        self._delivery.publish(lambda: self._removed(last, version))
+        self._delivery.publish(lambda: _listed(self.store.remove(last, version)))
         self._objects_gauge.set(len(self.store))
-
-    def _removed(self, last: StoredObject, version: str) -> list[Change]:
-        change = self.store.remove(last, version)
-        if change is None or change.old is None:
-            return []
-        # Handlers get the content that came with the deletion, which is the last one.
-        return [Change(last if last.header.uid == change.old.header.uid else change.old, None)]
 
     def advance(self, version: str) -> None:
         """See `Sink`."""

@@ -17,16 +17,25 @@ from captf_runtime.cache.stored import Header, StoredObject
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.objects import ObjectKey, compare_resource_versions
 
+_SHARED_VALUES = 1024
+
 IndexFunction = Callable[[Header], Iterable[str]]
 """Names the values under which an object is to be found. Pure; sees the header only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one key: `old` is None for an addition, `new` is None for a removal."""
+    """What happened to one key.
+
+    Args:
+        old: what was stored, None for an addition.
+        new: what is stored, None for a removal.
+        last: the content that came with the removal, which may be newer than `old`.
+    """
 
     old: StoredObject | None
     new: StoredObject | None
+    last: StoredObject | None = None
 
     @property
     def key(self) -> ObjectKey:
@@ -43,6 +52,8 @@ class _Index:
     buckets: dict[str, set[StoredObject]] = field(default_factory=dict)
     # Remembered, not computed again: a function that answers differently later must leave no remains.
     values: dict[StoredObject, tuple[str, ...]] = field(default_factory=dict)
+    # Many objects have the same few values: one tuple for all.
+    shared: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
 
 class Store:
@@ -120,7 +131,9 @@ class Store:
             if old is not None:
                 self._drop(old)
             self._seen(version)
-            return None if old is None else Change(old, None)
+            if old is None:
+                return None
+            return Change(old, None, last if last.header.uid == old.header.uid else None)
 
     def replace(self, objects: Iterable[StoredObject], version: str) -> list[Change]:
         """Make the store equal to a complete list, in one step; returns what that changed."""
@@ -237,6 +250,9 @@ class Store:
         for name, index in self._indexes.items():
             values = self._values(name, index, obj)
             if values:
+                if len(index.shared) >= _SHARED_VALUES:
+                    index.shared.clear()
+                values = index.shared.setdefault(values, values)
                 index.values[obj] = values
                 for value in values:
                     index.buckets.setdefault(value, set()).add(obj)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 import msgspec
@@ -18,7 +19,9 @@ from captf_runtime.client.lists import fill_kind
 from captf_runtime.objects import Kind, Object, ObjectKey, OwnerReference
 
 _MANAGED_FIELDS = b'"managedFields":'
-_NO_LABELS: dict[str, str] = {}
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+_SHARED_LABEL_SETS = 1024
+_label_sets: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -27,7 +30,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, eq=False):
     Args:
         namespace: "" for cluster-scoped kinds.
         generation: 0 for kinds without one.
-        labels: to be read only.
+        labels: cannot be changed; objects with equal labels share them.
         deletion_timestamp: RFC 3339 text, "" while the object is not being deleted.
     """
 
@@ -169,10 +172,21 @@ def _header(metadata: _Metadata) -> Header:
         metadata.uid or "",
         metadata.resource_version or "",
         metadata.generation or 0,
-        metadata.labels or _NO_LABELS,
+        _shared(metadata.labels) if metadata.labels else _NO_LABELS,
         owners,
         metadata.deletion_timestamp or "",
     )
+
+
+def _shared(labels: dict[str, str]) -> Mapping[str, str]:
+    """Return one mapping for all objects with these labels: one for each would cost more than the rest."""
+    items = tuple(labels.items())
+    found = _label_sets.get(items)
+    if found is None:
+        if len(_label_sets) >= _SHARED_LABEL_SETS:
+            _label_sets.clear()
+        found = _label_sets[items] = MappingProxyType(labels)
+    return found
 
 
 def _without_managed_fields(data: bytes, managed: bytes) -> bytes:

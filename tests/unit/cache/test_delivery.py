@@ -152,6 +152,34 @@ def test_a_handler_has_synced_when_it_has_handled_its_first_list() -> None:
     assert bench.synced == 1
 
 
+@pytest.mark.requirement("IN5", "IN6")
+@pytest.mark.parametrize("late", [False, True])
+def test_what_changes_before_the_first_list_is_handled_is_merged_with_it(late: bool) -> None:
+    bench = Bench()
+    a, b, c, d = (stored(name) for name in "abcd")
+    if late:
+        bench.now = {obj.key: obj for obj in (a, b, c, d)}
+    registration = bench.handler(listed=late)
+    if not late:
+        bench.delivery.publish_first(lambda: [Change(None, obj) for obj in (a, b, c, d)])
+    changed, last = stored("a", 2), stored("b", 3)
+    replaced = stored("c", 4, uid="other")
+    bench.change(a, changed)
+    bench.delivery.publish(lambda: [Change(b, None, last)])
+    bench.change(c, replaced)
+    assert bench.delivery.pending == 4
+    assert not registration.has_synced
+    assert bench.run() == [
+        Added(d, initial=True),
+        Added(changed, initial=True),
+        Deleted(last),
+        Deleted(c, final_unknown=True),
+        Added(replaced),
+    ]
+    assert registration.has_synced
+    assert bench.synced == 1
+
+
 @pytest.mark.requirement("IN5")
 def test_an_empty_first_list_syncs_at_once() -> None:
     bench = Bench()

@@ -63,7 +63,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.version += 1
         last = stored(name, self.version, uid=old.header.uid if old else "", namespace=namespace)
         change = self.store.remove(last, str(self.version))
-        assert change == (None if old is None else Change(old, None))
+        assert change == (None if old is None else Change(old, None, last))
 
     @rule(namespace=st.sampled_from("xy"), name=st.sampled_from("abc"))
     def remove_an_earlier_object_of_the_name(self, namespace: str, name: str) -> None:
