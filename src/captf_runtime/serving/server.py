@@ -125,10 +125,22 @@ class HttpServer:
         while not (stop.wait(1.0) or serving.ended.is_set()):
             continue
         if self._server is not None and self.failure is None:
-            self._server.stop()
+            self._stop(self._server)
         serving.join()
         if self.failure is not None:
             raise self.failure
+
+    def _stop(self, server: Server) -> None:
+        # The server notices that it is to stop when its wait for connections ends, a quarter of a second later or
+        # with the next one: so give it one. A successor waits for all servers of this process to have stopped.
+        address = server.bind_addr[:2]
+        stopping = start_thread(f"{self._component}-stop", server.stop, metrics=self._metrics)
+        while not stopping.ended.wait(0.02):
+            try:
+                socket.create_connection(address, timeout=0.1).close()
+            except OSError:
+                break
+        stopping.join()
 
     def _failed(self, error: BaseException) -> None:
         self.failure = error
