@@ -150,6 +150,12 @@ def test_the_result_is_that_of_the_newest_pod():
     assert not classify(job(outcome="Failed"), [new, old]).interrupted
 
 
+def test_a_pod_of_an_earlier_job_of_the_name_says_nothing():
+    mine = pod(created=0, suffix="aaaaa", message=result(kind="step"))
+    other = pod(created=10, suffix="bbbbb", message=result(kind="interrupted"), job_uid="earlier")
+    assert not classify(job(outcome="Failed"), [mine, other]).interrupted
+
+
 @pytest.mark.parametrize(
     ("marks", "fields", "expected"),
     [

@@ -240,8 +240,8 @@ def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, run: _Taken) 
         if live is None:
             return Acquired(run.took_over_from)
         release_leases(client, owner, request.job_name)
-        message = f"waits for Job {live.holder} of the TerraformCluster of cluster {owner.cluster_name}"
-        return Wait(reasons.WAITING_FOR_CLUSTER_OPERATION, message + _way_out(request), live.holder)
+        message = _wait_message(request, f"the TerraformCluster of cluster {owner.cluster_name}", live.holder)
+        return Wait(reasons.WAITING_FOR_CLUSTER_OPERATION, message, live.holder)
     write = _acquire(client, owner.write_lease, _CLUSTER, request, clock)
     if isinstance(write, _Busy):
         release_leases(client, owner, request.job_name)
@@ -253,7 +253,7 @@ def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, run: _Taken) 
     listed = ", ".join(busy[:5]) + (", …" if len(busy) > 5 else "")
     noun = "operation" if len(busy) == 1 else "operations"
     message = (
-        f"waits for {len(busy)} machine and machine pool {noun} of cluster {owner.cluster_name} "
+        f"The {request.op} Job waits for {len(busy)} machine and machine pool {noun} of cluster {owner.cluster_name} "
         f"(Jobs {listed}); new ones wait until this one is done"
     )
     return Wait(reasons.WAITING_FOR_MACHINE_OPERATIONS, message + _way_out(request))
@@ -475,9 +475,9 @@ def _backstop(lease: Object) -> timedelta:
 
 def _wait_message(request: LeaseRequest, what: str, holder: str) -> str:
     if holder:
-        message = f"waits for Job {holder} of {what}"
+        message = f"The {request.op} Job waits for Job {holder} of {what}"
     else:
-        message = f"another manager took the lease of {what} first"
+        message = f"The {request.op} Job waits: another manager took the lease of {what} first"
     return message + _way_out(request)
 
 

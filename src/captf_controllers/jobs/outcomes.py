@@ -124,7 +124,8 @@ def classify(job: JobView, pods: Sequence[PodFacts]) -> FinishedJob:
     The result is the termination message of the newest pod. A pod that the cluster took away for its own
     purposes (a drain, a taint, a preemption) and that left no result was interrupted as well.
     """
-    pod = newest_pod(pods)
+    # Pods of an earlier Job of this name may await collection beside this one's.
+    pod = newest_pod(item for item in pods if item.job_uid in ("", job.uid))
     result = parse_result(pod.termination_message) if pod is not None else None
     running = any(not item.ended for item in pods)
     if job.phase is JobPhase.SUCCEEDED:
