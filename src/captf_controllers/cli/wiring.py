@@ -11,7 +11,7 @@ from captf_controllers.cli.job_counter import JobCounter
 from captf_controllers.cli.options import ManagerOptions
 from captf_controllers.cli.sweeper import Sweeper
 from captf_controllers.jobs.slots import JobSlots
-from captf_controllers.kinds.controllers import MANAGED_SELECTOR, Caches, workload_controllers
+from captf_controllers.kinds.controllers import MANAGED_SELECTOR, Caches, identity_controller, workload_controllers
 from captf_controllers.observability.events import CONTROLLER
 from captf_controllers.observability.metrics import Metrics
 from captf_controllers.reconcile.environment import Environment, Options
@@ -106,6 +106,7 @@ def build_manager(options: ManagerOptions, *, clock: Clock = SYSTEM_CLOCK) -> Ma
     }
     for controller in workload_controllers(env, caches, concurrency):
         manager.add(controller)
+    manager.add(identity_controller(env, caches, options.concurrency["terraformclusteridentity"]))
     manager.add(Sweeper(client, options.sync_period, options.namespace, clock), name="orphan-sweep")
     return manager
 

@@ -14,6 +14,7 @@ from captf_controllers.api.kinds import (
     TERRAFORM_MACHINE,
     TERRAFORM_MACHINE_POOL,
 )
+from captf_controllers.identity.reconciler import IdentityReconciler, identity_requests
 from captf_controllers.kinds import watches
 from captf_controllers.kinds.cluster import ClusterAdapter
 from captf_controllers.kinds.machine import MachineAdapter
@@ -87,6 +88,30 @@ ADAPTERS: dict[Kind, _ClusterAdapterType] = {
 def workload_controllers(env: Environment, caches: Caches, concurrency: dict[Kind, int]) -> list[Controller]:
     """One controller for each workload kind. ``concurrency`` gives the workers by kind."""
     return [_controller(env, caches, kind, concurrency[kind]) for kind in ADAPTERS]
+
+
+def identity_controller(env: Environment, caches: Caches, concurrency: int) -> Controller:
+    """The controller of TerraformClusterIdentity: it reports on the source Secret and on who uses it.
+
+    The watch filter applies to identities as to every other kind.
+    """
+    watched = env.options.watch_filter
+    passing = [predicates.generation_changed()]
+    if watched:
+        passing.append(predicates.label_selector(f"{labels.WATCH_FILTER}={watched}"))
+    return Controller(
+        TERRAFORM_CLUSTER_IDENTITY.kind.lower(),
+        for_=TERRAFORM_CLUSTER_IDENTITY,
+        reconciler=IdentityReconciler(env.api.bind, caches.main, env.recorder, env.clock),
+        cache=caches.main,
+        watches=[
+            caches.watch(
+                SECRET, enqueue_mapped(identity_requests), label_selector=MANAGED_SELECTOR, metadata_only=True
+            )
+        ],
+        predicates=passing,
+        concurrency=concurrency,
+    )
 
 
 def _controller(env: Environment, caches: Caches, kind: Kind, concurrency: int) -> Controller:
