@@ -6,10 +6,14 @@ import base64
 import binascii
 import os
 import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from captf_runtime.client import upstream
 from captf_runtime.client.credentials import Credentials, PluginCredentials, StaticCredentials, TokenFile
@@ -18,6 +22,8 @@ from captf_runtime.objects import format_time
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MESSAGE_LIMIT = 256
+_PLUGIN_TIMEOUT = 60.0
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class ConfigError(Exception):
@@ -171,6 +177,44 @@ def _safe_part(message: str) -> str:
     return f"{found.group(1)} is missing or not unique" if found else "it is not a valid kubeconfig"
 
 
+def _run_plugin(
+    command: list[str], environment: dict[str, str], directory: str | None, info: dict[str, Any]
+) -> dict[str, Any]:
+    """Run an exec credential plugin and return the `status` of what it prints."""
+    name = command[0]
+    try:
+        done = subprocess.run(
+            command,
+            env={**environment, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PLUGIN_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"exec plugin {name} did not end within {_PLUGIN_TIMEOUT:.0f} s") from None
+    except OSError as error:
+        raise ConfigError(f"exec plugin {name} cannot be started: {error.strerror}") from error
+    if done.returncode != 0:
+        told = done.stderr.decode("utf-8", "replace").strip()[-_MESSAGE_LIMIT:]
+        raise ConfigError(f"exec plugin {name} failed with exit code {done.returncode}: {told}")
+    try:
+        credential = msgspec.json.decode(done.stdout, type=_ExecCredential)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ConfigError(f"exec plugin {name} printed no ExecCredential with a status") from None
+    if credential.apiVersion != info["apiVersion"]:
+        raise ConfigError(
+            f"exec plugin {name} answered in {credential.apiVersion}, not in {info['apiVersion']}"
+        )
+    return credential.status
+
+
+class _ExecCredential(msgspec.Struct):
+    apiVersion: str
+    status: dict[str, Any]
+
+
 class _Kubeconfig:
     """One context of a merged kubeconfig. Nodes are those of the official reader: they know their file."""
 
@@ -262,19 +306,22 @@ class _Kubeconfig:
 
     def _exec_plugin(self) -> Any:
         provider = upstream.load("kubernetes.config.exec_provider").ExecProvider
-        config_exception = upstream.load("kubernetes.config.config_exception").ConfigException
+        # Reads command, arguments and environment. Its own way to run the command waits without limit.
         plugin = provider(self._user["exec"], self._directory(self._user), self._cluster)
-        command = str(self._user["exec"]["command"])
-
-        def fetch() -> dict[str, Any]:
-            try:
-                return dict(plugin.run())
-            except OSError as error:
-                raise ConfigError(f"exec plugin {command} cannot be started: {error.strerror}") from error
-            except config_exception as error:
-                raise ConfigError(f"exec plugin {command} failed: {str(error)[:_MESSAGE_LIMIT]}") from None
-
-        return fetch
+        spec: dict[str, Any] = {"interactive": False}
+        if plugin.cluster is not None:
+            cluster = dict(plugin.cluster.value)
+            for extension in cluster.get("extensions") or ():
+                if extension.get("name") == _EXEC_EXTENSION:
+                    cluster["config"] = extension.get("extension")
+            spec["cluster"] = cluster
+        return partial(
+            _run_plugin,
+            [str(argument) for argument in plugin.args],
+            {str(name): str(value) for name, value in plugin.env.items()},
+            plugin.cwd,
+            {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec},
+        )
 
     def _auth_provider(self) -> Any:
         """Use the official loader for the old in-tree providers, which know how to refresh themselves."""

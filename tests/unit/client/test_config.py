@@ -171,14 +171,55 @@ def test_an_exec_plugin_provides_the_token(tmp_path: Path) -> None:
     assert config.credentials.authorization() == "Bearer from-env"
 
 
-def test_a_failing_exec_plugin_is_named(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path / "config", user=exec_user(tmp_path, "raise SystemExit(3)"))
-    with pytest.raises(ConfigError, match=r"exec plugin .* failed"):
-        load_config(kubeconfig=path, environ={}).credentials.authorization()
+def printing(answer: str) -> str:
+    return f"print({answer!r})"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import sys; print('reason', file=sys.stderr); raise SystemExit(3)", "exit code 3: reason"),
+        (printing("no json"), "printed no ExecCredential"),
+        (printing('{"apiVersion": "client.authentication.k8s.io/v1"}'), "printed no ExecCredential"),
+        (printing('{"apiVersion": "client.authentication.k8s.io/v1beta1", "status": {}}'), "answered in"),
+    ],
+)
+def test_a_failing_exec_plugin_is_named(tmp_path: Path, code: str, message: str) -> None:
+    path = kubeconfig(tmp_path / "config", user=exec_user(tmp_path, code))
+    credentials = load_config(kubeconfig=path, environ={}).credentials
+    with pytest.raises(ConfigError, match=rf"exec plugin .*{message}"):
+        credentials.authorization()
+
+
+def test_an_exec_plugin_that_is_not_there_is_named(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/plugin"}}
     path = kubeconfig(tmp_path / "config", user=user)
     with pytest.raises(ConfigError, match="/no/such/plugin cannot be started"):
         load_config(kubeconfig=path, environ={}).credentials.authorization()
+
+
+def test_an_exec_plugin_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captf_runtime.client.config._PLUGIN_TIMEOUT", 0.2)
+    path = kubeconfig(tmp_path / "config", user=exec_user(tmp_path, "import time; time.sleep(60)"))
+    with pytest.raises(ConfigError, match="did not end"):
+        load_config(kubeconfig=path, environ={}).credentials.authorization()
+
+
+def test_an_exec_plugin_may_ask_for_the_cluster(tmp_path: Path) -> None:
+    code = (
+        "import json, os\n"
+        "spec = json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec']\n"
+        "token = spec['cluster']['server'] + ' ' + spec['cluster']['config']['audience']\n"
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'status': {'token': token}}))\n"
+    )
+    user = exec_user(tmp_path, code)
+    user["exec"]["provideClusterInfo"] = True
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "me"}}
+    path = kubeconfig(tmp_path / "config", user=user, cluster={"extensions": [extension]})
+    header = load_config(kubeconfig=path, environ={}).credentials.authorization()
+    assert header == "Bearer https://example.test:6443/ me"
 
 
 @pytest.mark.parametrize(
