@@ -1,4 +1,4 @@
-"""What the patch helper and the finalizer helpers send, and what comes of it."""
+"""What patching an object and its finalizers sends, and what comes of it."""
 
 from __future__ import annotations
 
