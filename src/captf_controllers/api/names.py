@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from . import labels
 from .kinds import KindShort, kind_short
-from .workspace import OPERATIONS
+from .workspace import OPERATIONS, Operation
 
 MAX_LABEL_VALUE = 63
 MAX_OBJECT_NAME = 253
@@ -165,8 +165,13 @@ def job_of_pod(kind: str, name: str, pod: str) -> str | None:
     an object whose name merely begins alike never passes.
     """
     job, dash, suffix = pod.rpartition("-")
-    if not dash or not _POD_SUFFIX.fullmatch(suffix):
+    if not dash or not _POD_SUFFIX.fullmatch(suffix) or job_op(kind, name, job) is None:
         return None
+    return job
+
+
+def job_op(kind: str, name: str, job: str) -> Operation | None:
+    """Return the operation that a Job's name tells, None when it is not the name of a Job of this object."""
     for op in OPERATIONS:
         head, found, tail = job.rpartition(f"-{op}-a")
         match = _JOB_TAIL.fullmatch(f"-a{tail}") if found and head else None
@@ -174,7 +179,7 @@ def job_of_pod(kind: str, name: str, pod: str) -> str | None:
             continue
         attempt = int(match.group(1))
         if attempt <= MAX_ATTEMPT and job_name_of_hash(kind, name, op, attempt, match.group(2)) == job:
-            return job
+            return op
     return None
 
 

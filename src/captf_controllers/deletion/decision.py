@@ -136,11 +136,7 @@ def _held(facts: Facts) -> Step:
     if facts.restore.state == "not-found":
         conditions.append(
             Observation(
-                "RestoreJobSucceeded",
-                "False",
-                "RestoreBackupNotFound",
-                f"No complete backup of serial {holds.quoted(facts.restore.value)}; status.stateBackups "
-                "lists what can be restored",
+                "RestoreJobSucceeded", "False", "RestoreBackupNotFound", facts.restore.message
             )
         )
     return Wait("DeletionHeld", policies.STATE.delay(), tuple(conditions))

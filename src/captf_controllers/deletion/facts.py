@@ -71,12 +71,14 @@ class RestoreFinding:
     """What the restore annotation of a held object asks for.
 
     ``absent``: no annotation. ``not-found``: not a serial, or no complete backup of it. ``consumed``: that
-    serial was restored (or failed) already. ``startable``: a restore Job may start.
+    serial was restored (or failed) already. ``startable``: a restore Job may start. ``message`` says what is
+    wrong with a request that was not found.
     """
 
     state: Literal["absent", "not-found", "consumed", "startable"] = "absent"
     value: str = ""
     serial: int = 0
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

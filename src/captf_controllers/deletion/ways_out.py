@@ -20,19 +20,19 @@ def retain(subject: Subject) -> str:
 
 def abandon(subject: Subject) -> str:
     """Give the infrastructure up."""
-    command = subject.command("annotate", f"{ABANDON_INFRASTRUCTURE}={subject.uid}")
+    command = subject.command("annotate", f"{ABANDON_INFRASTRUCTURE}={subject.uid} --overwrite")
     return f"to leave the infrastructure running and untracked, {command}"
 
 
 def restore(subject: Subject) -> str:
     """Bring a backup back."""
-    command = subject.command("annotate", f"{RESTORE_STATE}=<serial>")
+    command = subject.command("annotate", f"{RESTORE_STATE}=<serial> --overwrite")
     return f"to restore a backup, name a serial of status.stateBackups: {command}"
 
 
 def confirm(subject: Subject, job: str) -> str:
     """Say that an apply of unknown outcome created nothing."""
-    command = subject.command("annotate", f"{CONFIRM_NO_RESOURCES}={job}")
+    command = subject.command("annotate", f"{CONFIRM_NO_RESOURCES}={job} --overwrite")
     return f"after checking at the provider that Job {job} created nothing, {command}"
 
 

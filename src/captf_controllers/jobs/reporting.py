@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.conditions import FALSE, TRUE, UNKNOWN
@@ -86,10 +87,17 @@ def drift_observation(job: FinishedJob) -> Observation:
 def restore_observation(job: FinishedJob) -> Observation:
     """`RestoreJobSucceeded` after a restore."""
     type_ = types.RESTORE_JOB_SUCCEEDED
+    serial = job.job.annotations.get(keys.RESTORE_SERIAL, "?")
     if job.succeeded:
-        return Observation(type_, TRUE, reasons.STATE_RESTORED, job_message(job.name))
-    detail = "stopped at its activeDeadlineSeconds" if job.deadline else _failure_detail(job)
-    detail = f"{detail}; it is not tried again for the same serial: remove the annotation and set it anew"
+        return Observation(
+            type_, TRUE, reasons.STATE_RESTORED, job_message(job.name, f"restored serial {serial}")
+        )
+    detail = "exceeded activeDeadlineSeconds" if job.deadline else _failure_detail(job)
+    detail = (
+        f"{detail}; serial {serial} is not restored again while {keys.RESTORE_STATE} names it: to try again "
+        "name another serial of status.stateBackups, or remove the annotation and, once "
+        "status.lastRestoredSerial is gone, set it anew"
+    )
     return Observation(type_, FALSE, reasons.RESTORE_FAILED, job_message(job.name, detail))
 
 

@@ -16,12 +16,14 @@ from captf_controllers.api.workspace import (
     DEFAULT_DRIFT_ACTION,
     DeletionPolicy,
     DriftAction,
+    IdentityKind,
     IdentityRef,
     JobPolicy,
     RemediationPolicy,
     WorkspaceSpec,
 )
 from captf_controllers.deletion.retain import effective_policy
+from captf_controllers.inputs.records import Record
 from captf_controllers.jobs.policy import EffectivePolicy, merge_policies
 
 DEFAULT_UNHEALTHY_THRESHOLD = 3
@@ -203,6 +205,9 @@ def _remediation(own: RemediationPolicy | None, cluster: TerraformClusterSpec | 
     )
 
 
-def with_identity(config: EffectiveConfig, identity: IdentityRef) -> EffectiveConfig:
-    """The same configuration with another identity: the one that a machine's record names."""
-    return replace(config, identity=identity)
+def as_recorded(config: EffectiveConfig, record: Record) -> EffectiveConfig:
+    """The same configuration with the identity that a machine's record names, if it names one."""
+    if not record.identity:
+        return config
+    kind: IdentityKind | None = "Secret" if record.identity_kind == "Secret" else None
+    return replace(config, identity=IdentityRef(name=record.identity, kind=kind))

@@ -28,6 +28,7 @@ from captf_controllers.jobs.failures import backoff_remaining, retry_delay
 from captf_controllers.jobs.reporting import RETAIN_HINT
 from captf_controllers.observability.conditions import job_in_message
 from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile import config as configuration
 from captf_controllers.reconcile import credentials as credential_step
 from captf_controllers.reconcile import material, ownership, restoring, state_step
 from captf_controllers.reconcile import outputs as outputs_step
@@ -67,9 +68,7 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     if not retaining:
         ownership.repair(scope, gathered.books, view)
     ownership.show_foreign_lock(scope, view, gathered.lock)
-    restore = None
-    if view.hold is not None and not retaining:
-        restore = restoring.evaluate(scope, gathered.books, view, gathered.config)
+    restore = restoring.evaluate(scope, gathered.books, view, gathered.config)
     facts = _facts(scope, gathered, early, view, restore)
     step = decide(facts)
     if isinstance(step, Start):
@@ -142,7 +141,7 @@ def last_destroy_failure(scope: Scope, books: Books) -> str:
     if last.operation not in {"destroy", "restore"}:
         return ""
     job = job_in_message(condition.message)
-    if job is None or "-destroy-a" not in job:
+    if job is None or names.job_op(scope.kind.kind, scope.name, job) != "destroy":
         return ""
     newest = books.newest("apply", "destroy")
     if newest is not None and newest.op != "destroy":
@@ -156,7 +155,9 @@ def _restore_finding(scope: Scope, evaluation: RestoreEvaluation | None) -> Rest
         return RestoreFinding()
     if evaluation.start is not None:
         return RestoreFinding("startable", value, evaluation.start.serial)
-    return RestoreFinding("not-found" if evaluation.not_found else "consumed", value)
+    if evaluation.not_found:
+        return RestoreFinding("not-found", value, message=evaluation.not_found)
+    return RestoreFinding("consumed", value)
 
 
 def _start(
@@ -169,6 +170,9 @@ def _start(
 ) -> Outcome:
     """A Job is about to start: prepare the credentials now, and only now."""
     scope.observe(*step.conditions)
+    choice = choose_record(gathered.books.records, view.inputs_hash)
+    if choice is not None and not scope.mutable:
+        gathered.config = configuration.as_recorded(gathered.config, choice.record)
     prepared = credential_step.prepare(scope, gathered.config)
     obstacle = live_credentials_obstacle(prepared)
     if obstacle is None and not prepared.ready:

@@ -14,9 +14,9 @@ from captf_controllers.api.cluster import TerraformClusterSpec
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.typed import spec_of
-from captf_controllers.api.workspace import ActiveJob, IdentityKind, IdentityRef, SourceStatus
+from captf_controllers.api.workspace import ActiveJob, SourceStatus
 from captf_controllers.inputs import records as inputs_records
-from captf_controllers.inputs.records import read_records
+from captf_controllers.inputs.records import choose_record, read_records
 from captf_controllers.jobs.reporting import pull_failed_observation
 from captf_controllers.jobs.stuck import (
     KnownImages,
@@ -115,11 +115,10 @@ def _mirror_digest(scope: Scope, digest: str) -> None:
 
 def _with_recorded_identity(scope: Scope, config: EffectiveConfig, books: Books) -> EffectiveConfig:
     """A machine runs with the identity its record names, never with one the spec or cluster names since."""
-    record = books.records.applied or books.records.durable
-    if scope.mutable or record is None or not record.identity:
+    choice = choose_record(books.records, "")
+    if scope.mutable or choice is None:
         return config
-    kind: IdentityKind | None = "Secret" if record.identity_kind == "Secret" else None
-    return configuration.with_identity(config, IdentityRef(name=record.identity, kind=kind))
+    return configuration.as_recorded(config, choice.record)
 
 
 def _paused_message(scope: Scope) -> str:

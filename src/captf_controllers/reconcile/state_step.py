@@ -14,7 +14,7 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import names, reasons
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import StateBackup
-from captf_controllers.deletion import retain
+from captf_controllers.deletion import retain, ways_out
 from captf_controllers.deletion.cleanup import adopt_secrets
 from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state
 from captf_controllers.deletion.facts import Hold, HoldReason, RetainedFinding
@@ -148,11 +148,13 @@ def _missing(scope: Scope, books: Books) -> Hold | None:
     confirmed = scope.annotation(keys.CONFIRM_NO_RESOURCES)
     if confirmed != hold.job:
         return hold
-    inputs_records.clear_unconfirmed(scope.client, Owner.of(scope.obj))
-    books.records = inputs_records.read_records(scope.client, Owner.of(scope.obj))
+    # Consumed first: one that stayed would confirm a later Job of the same name unasked.
     if not early_writes.consume_annotation(scope, keys.CONFIRM_NO_RESOURCES):
         books.suppress_marks = True
         books.requeue_lag = True
+        return hold
+    inputs_records.clear_unconfirmed(scope.client, Owner.of(scope.obj))
+    books.records = inputs_records.read_records(scope.client, Owner.of(scope.obj))
     return None
 
 
@@ -164,21 +166,10 @@ def backup_exists(scope: Scope) -> bool:
 
 def _live_message(scope: Scope, hold: Hold) -> str:
     """What a live object says; a deleting one's message is written by the deletion decision."""
-    restore = (
-        f"kubectl annotate {scope.subject.resource} -n {scope.namespace} {scope.name} "
-        f"{keys.RESTORE_STATE}=<serial>"
-    )
     cause = hold.cause[:1].upper() + hold.cause[1:]
     if hold.job:
-        confirm = (
-            f"kubectl annotate {scope.subject.resource} -n {scope.namespace} {scope.name} "
-            f"{keys.CONFIRM_NO_RESOURCES}={hold.job}"
-        )
-        return f"{cause}. No Job runs. After checking at the provider that it created nothing: {confirm}"
-    return (
-        f"{cause}. No Job runs until a state can be read; to restore a backup, name a serial of "
-        f"status.stateBackups: {restore}"
-    )
+        return f"{cause}. No Job runs until that is settled; {ways_out.confirm(scope.subject, hold.job)}"
+    return f"{cause}. No Job runs until a state can be read; {ways_out.restore(scope.subject)}"
 
 
 def follow_up(scope: Scope, books: Books, view: StateView) -> None:
