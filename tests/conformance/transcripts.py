@@ -28,7 +28,7 @@ _TIMES = frozenset(
         "completionTime",
     }
 )
-_VERSIONS = frozenset({"resourceVersion", "continue", "token", "uid", "controller-uid"})
+_VERSIONS = frozenset({"storageVersionHash", "resourceVersion", "continue", "token", "uid", "controller-uid"})
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _AGE = re.compile(r"^(<invalid>|(\d+[smhd])+)$")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")

@@ -75,6 +75,15 @@ _SCHEMA: dict[str, list[dict[str, str]]] = {
 
 RESULTS: dict[str, dict[str, Any]] = {
     **{f"schema/{name}": {"1.32": causes} for name, causes in _SCHEMA.items()},
+    "definitions/default-of-another-type": {
+        "1.32": [
+            _cause(
+                "spec.validation.openAPIV3Schema.properties[spec].properties[x].default",
+                'Invalid value: "string":  in body must be of type integer: "string"',
+                TYPE_INVALID,
+            )
+        ]
+    },
     # Strict field validation came with 1.25; before, the parameter is not looked at.
     "strict-validation": {"1.20": 201, "1.32": 400},
     "apply/long-manager": {

@@ -411,7 +411,8 @@ class Backend:
         )
         self._admit(self.gates, attributes, write)
         causes = self._validate_metadata(resource, metadata)
-        causes += names.validate_metadata_update(metadata, before)
+        # The real server judges metadata of an update twice, so that each of its errors shows twice.
+        causes += 2 * names.validate_metadata_update(metadata, before)
         if subresource == "status":
             causes += strategy.validate_status(obj, old, context)
         else:

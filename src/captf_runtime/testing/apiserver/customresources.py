@@ -166,6 +166,10 @@ def _take_back(obj: Object, whole: Object) -> None:
     obj.update({key: value for key, value in whole.items() if key not in ("apiVersion", "kind")})
 
 
+_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+"""In the order in which discovery names them for custom resources."""
+
+
 def resources_of(definition: Object, mode: Mode) -> list[Resource]:
     """The resources that an accepted definition serves, one for each served version."""
     spec = definition["spec"]
@@ -192,6 +196,7 @@ def resources_of(definition: Object, mode: Mode) -> list[Resource]:
                 list_kind=accepted.get("listKind") or f"{accepted['kind']}List",
                 custom=True,
                 columns=columns_of(version),
+                verbs=_VERBS,
             )
         )
     return found

@@ -105,7 +105,9 @@ def _versions(spec: Mapping[str, Any], mode: Mode) -> Iterator[Cause]:
     versions = list(spec.get("versions") or ())
     schemas = [(version.get("schema") or {}).get("openAPIV3Schema") for version in versions]
     # A schema that all versions share is reported once, under the name it has inside the server.
-    shared = len(schemas) > 0 and all(schema and same_json(schema, schemas[0]) for schema in schemas)
+    shared = len(schemas) > 0 and all(
+        schema is not None and same_json(schema, schemas[0]) for schema in schemas
+    )
     columns = [version.get("additionalPrinterColumns") for version in versions]
     shared_columns = len(columns) > 0 and all(same_json(column, columns[0]) for column in columns)
     subresources = [version.get("subresources") for version in versions]
@@ -119,7 +121,7 @@ def _versions(spec: Mapping[str, Any], mode: Mode) -> Iterator[Cause]:
             yield invalid(f"{path}.name", name, DNS1035_TEXT)
             if index == 0:
                 yield invalid("spec.version", name, DNS1035_TEXT)
-        if not schema:
+        if schema is None:
             yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
         elif not shared:
             yield from CompiledSchema(schema, mode=mode).structural_errors(f"{path}.schema.openAPIV3Schema")
@@ -132,7 +134,12 @@ def _versions(spec: Mapping[str, Any], mode: Mode) -> Iterator[Cause]:
     if sum(version.get("storage") is True for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield invalid("spec.versions", _printed_versions(versions), text)
-    if shared and schemas[0]:
+    if shared and schemas[0] is not None:
+        kind = schemas[0].get("type") or ""
+        has_status = shared_subresources and "status" in (subresources[0] or {})
+        if has_status and kind != "object":
+            text = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
+            yield invalid("spec.validation.openAPIV3Schema.type", kind, text)
         yield from CompiledSchema(schemas[0], mode=mode).structural_errors("spec.validation.openAPIV3Schema")
     if shared_columns:
         yield from _columns(columns[0], "spec.additionalPrinterColumns")
