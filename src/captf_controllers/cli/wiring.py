@@ -11,7 +11,12 @@ from captf_controllers.cli.job_counter import JobCounter
 from captf_controllers.cli.options import ManagerOptions
 from captf_controllers.cli.sweeper import Sweeper
 from captf_controllers.jobs.slots import JobSlots
-from captf_controllers.kinds.controllers import MANAGED_SELECTOR, Caches, identity_controller, workload_controllers
+from captf_controllers.kinds.controllers import (
+    MANAGED_SELECTOR,
+    Caches,
+    identity_controller,
+    workload_controllers,
+)
 from captf_controllers.observability.events import CONTROLLER
 from captf_controllers.observability.metrics import Metrics
 from captf_controllers.reconcile.environment import Environment, Options

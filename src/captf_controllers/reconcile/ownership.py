@@ -15,11 +15,10 @@ from captf_controllers.state.ownership import repair_owners
 
 def repair(scope: Scope, books: Books, view: StateView) -> None:
     """Give every Secret of the object exactly the right owner reference again. Never fails the pass."""
-    state = view.state
     repaired = repair_owners(
         scope.client,
         Owner.of(scope.obj),
-        states=state.secrets if state is not None else (),
+        states=view.chunks,
         others=books.records.secrets,
         skip_states=view.adopted_now,
     )

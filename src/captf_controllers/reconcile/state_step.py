@@ -18,7 +18,8 @@ from captf_controllers.deletion import retain, ways_out
 from captf_controllers.deletion.cleanup import adopt_secrets
 from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state
 from captf_controllers.deletion.facts import Hold, HoldReason, RetainedFinding
-from captf_controllers.deletion.secrets import find_kept
+from captf_controllers.deletion.secrets import list_backups as list_backup_chunks
+from captf_controllers.deletion.secrets import list_states
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.records import Records
 from captf_controllers.jobs.outcomes import FinishedJob
@@ -44,6 +45,8 @@ class StateView:
     """What the rest of the pass knows about the state.
 
     ``hold`` is set when nothing may run on it; ``adopted_now`` when this pass took ownership of the chunks.
+    ``chunks`` is the metadata of the state Secrets, readable or not; ``backups`` that of the backup Secrets,
+    listed only when the state does not read.
     """
 
     reading: StateReading
@@ -51,6 +54,8 @@ class StateView:
     hold: Hold | None = None
     adopted_now: bool = False
     new_serial: bool = False
+    chunks: tuple[Object, ...] = ()
+    backups: tuple[Object, ...] = ()
 
     @property
     def state(self) -> State | None:
@@ -62,24 +67,21 @@ class StateView:
 
 
 def read(scope: Scope, books: Books) -> StateView:
-    """Read the state and look for retained labels; nothing is written."""
-    reading = read_state(scope.client, scope.namespace, scope.names.suffix, scope.env.states)
-    return StateView(reading=reading, retained=find_retained(scope, books.records, reading))
+    """Read the state and look for retained labels; nothing is written.
 
-
-def find_retained(scope: Scope, records: Records, reading: StateReading) -> RetainedFinding:
-    """The retained labels on the object's Secrets.
-
-    The inputs Secrets and the state chunks were read anyway; backups are listed as well only when the state
-    is missing or unreadable, so an ordinary pass makes no request here.
+    The inputs Secrets and the state chunks were read anyway; other lists are made only when the state is
+    missing (backups) or unreadable (chunks and backups), so an ordinary pass makes no request for the labels.
     """
-    secrets: list[Object] = list(records.secrets)
-    if reading.state is not None:
-        secrets += reading.state.secrets
-    else:
-        kept = find_kept(scope.client, scope.names)
-        secrets += [*kept.states, *kept.backups]
-    return retain.retained_finding(secrets, scope.uid)
+    reading = read_state(scope.client, scope.namespace, scope.names.suffix, scope.env.states)
+    secrets: list[Object] = list(books.records.secrets)
+    backups: tuple[Object, ...] = ()
+    chunks: tuple[Object, ...] = reading.state.secrets if reading.state is not None else ()
+    if reading.state is None:
+        backups = tuple(list_backup_chunks(scope.client, scope.names))
+        if not reading.no_state:
+            chunks = tuple(list_states(scope.client, scope.names))
+    retained = retain.retained_finding([*secrets, *chunks, *backups], scope.uid)
+    return StateView(reading=reading, retained=retained, chunks=chunks, backups=backups)
 
 
 def adopt_retained(scope: Scope, retaining_uid: str) -> None:
@@ -115,7 +117,7 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
     if reading.problem is not None:
         view.hold = Hold(_HOLD_REASONS[reading.problem.reason], reading.message)
     else:
-        view.hold = _missing(scope, books)
+        view.hold = _missing(scope, books, view)
     if view.hold is None:
         scope.observe(
             Observation(types.STATE_READABLE, types.UNKNOWN, reasons.STATE_NOT_FOUND, "No state yet")
@@ -139,9 +141,9 @@ def signals(scope: Scope, records: Records) -> Signals:
     )
 
 
-def _missing(scope: Scope, books: Books) -> Hold | None:
+def _missing(scope: Scope, books: Books, view: StateView) -> Hold | None:
     known = signals(scope, books.records)
-    signal = ever_applied(known, lambda: backup_exists(scope))
+    signal = ever_applied(known, lambda: bool(view.backups))
     hold = missing_state(known, signal, names.state_secret(scope.names.suffix))
     if hold is None or hold.reason != "ApplyOutcomeUnknown":
         return hold
