@@ -117,6 +117,33 @@ class Crash(BaseException):
     """The manager was killed here."""
 
 
+class WriteWatch:
+    """Sees each write of the manager right after the API server has committed it.
+
+    ``after`` is called with the number of the write, counted from 1, in the thread that wrote: it may change
+    the world at that very moment, or raise ``Crash``.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.after: Callable[[int], object] | None = None
+
+    def request(self, *, method: str, verb: str, host: str, code: str, seconds: float) -> None:
+        """The client's report of an answered request."""
+        if method == "GET" or not code.startswith("2"):
+            return
+        self.count += 1
+        if self.after is not None:
+            self.after(self.count)
+
+    def retry(self, *, verb: str, host: str, code: str) -> None:
+        """Nothing was committed that was not reported."""
+
+    def watch(self, after: Callable[[int], object] | None) -> None:
+        """Count from 1 again and call ``after`` for each write from now on."""
+        self.count, self.after = 0, after
+
+
 class FreshCache:
     """The cache of a manager whose watches never lag: every read asks the server.
 
@@ -211,8 +238,11 @@ class World:
         self._stack.enter_context(self.server)
         self.client = self._stack.enter_context(Client.from_config(kubeconfig=self.server.kubeconfig()))
         #: The manager's own client; faults may be set for its user agent, requests counted.
+        self.write_watch = WriteWatch()
         self.manager_client = self._stack.enter_context(
-            Client.from_config(kubeconfig=self.server.kubeconfig(), user_agent="captf-manager")
+            Client.from_config(
+                kubeconfig=self.server.kubeconfig(), user_agent="captf-manager", observer=self.write_watch
+            )
         )
         for path in definitions():
             for document in yaml.safe_load_all(path.read_text()):
@@ -258,6 +288,7 @@ class World:
         A millisecond instead of the third of a second that a new world takes.
         """
         self.server.faults.clear()
+        self.write_watch.watch(None)
         self.server.restore(checkpoint.content)
         self.clock.set(checkpoint.now)
         self._options = dict(self._given)
@@ -730,7 +761,14 @@ class World:
         return [name_of(item) for item in self.client.list(LEASE, namespace).items]
 
     def hold_run_lease(
-        self, kind: str, name: str, holder: str, *, owner_kind: str = "", cluster: str = "", op: str = "destroy"
+        self,
+        kind: str,
+        name: str,
+        holder: str,
+        *,
+        owner_kind: str = "",
+        cluster: str = "",
+        op: str = "destroy",
     ) -> None:
         """The run lease of an object in somebody's name, acquired now."""
         suffix = names.state_suffix(TEAM, kind, name)
