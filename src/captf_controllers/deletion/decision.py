@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from captf_controllers.deletion import abandon, dependents, holds, obstacles, ways_out
-from captf_controllers.deletion.facts import EarlyFacts, Facts, Obstacle
+from captf_controllers.deletion.facts import EarlyFacts, Facts, Obstacle, Subject
+from captf_controllers.deletion.ways_out import Way
 from captf_controllers.observability.observation import Observation
 from captf_runtime.queue import policies
 
@@ -42,11 +43,15 @@ class AdoptRetained:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do for ``requeue_after`` seconds; ``conditions`` say what for and how to leave."""
+    """Nothing to do for ``requeue_after`` seconds; ``conditions`` say what for and how to leave.
+
+    ``ways`` are the ways out that their messages name.
+    """
 
     reason: str
     requeue_after: float
     conditions: tuple[Observation, ...] = ()
+    ways: tuple[Way, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,8 @@ def decide(facts: Facts) -> Step:
     if not facts.has_state:
         return Cleanup("no-state")
     if facts.destroy_backoff > 0:
-        return Wait("DeletingBackoff", facts.destroy_backoff, (failed_destroy(facts),))
+        ways = _ways_of_failed_destroy(facts.subject)
+        return Wait("DeletingBackoff", facts.destroy_backoff, (failed_destroy(facts),), ways)
     return Start("destroy")
 
 
@@ -108,13 +114,12 @@ def at_obstacle(facts: Facts, operation: Literal["destroy", "restore"], obstacle
     if cause is not None:
         return Cleanup("abandoned", cause=cause)
     wait = obstacles.wait(facts.subject, operation, obstacle)
-    return Wait(wait.reason, wait.requeue_after, wait.conditions)
+    return Wait(wait.reason, wait.requeue_after, wait.conditions, wait.ways)
 
 
 def failed_destroy(facts: Facts) -> Observation:
     """``ApplyJobSucceeded`` of a destroy in backoff: what failed, when the next attempt is due, the exits."""
-    subject = facts.subject
-    exits = ways_out.listed(ways_out.abandon(subject), ways_out.retain(subject))
+    exits = ways_out.listed(*_ways_of_failed_destroy(facts.subject))
     message = facts.last_destroy_message or "the last destroy failed"
     marker = " Next attempt "
     message = message.partition(marker)[0].rstrip(". ")
@@ -127,6 +132,10 @@ def failed_destroy(facts: Facts) -> Observation:
     )
 
 
+def _ways_of_failed_destroy(subject: Subject) -> tuple[Way, ...]:
+    return (ways_out.abandon(subject), ways_out.retain(subject))
+
+
 def _held(facts: Facts) -> Step:
     hold = facts.hold
     assert hold is not None
@@ -135,8 +144,6 @@ def _held(facts: Facts) -> Step:
         return Start("restore", tuple(conditions))
     if facts.restore.state == "not-found":
         conditions.append(
-            Observation(
-                "RestoreJobSucceeded", "False", "RestoreBackupNotFound", facts.restore.message
-            )
+            Observation("RestoreJobSucceeded", "False", "RestoreBackupNotFound", facts.restore.message)
         )
-    return Wait("DeletionHeld", policies.STATE.delay(), tuple(conditions))
+    return Wait("DeletionHeld", policies.STATE.delay(), tuple(conditions), holds.ways(facts.subject, hold))

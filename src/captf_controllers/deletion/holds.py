@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from captf_controllers.api.annotations import ABANDON_INFRASTRUCTURE
 from captf_controllers.deletion import ways_out
-from captf_controllers.deletion.facts import Facts, Hold
+from captf_controllers.deletion.facts import Facts, Hold, Subject
+from captf_controllers.deletion.ways_out import Way
+
+
+def ways(subject: Subject, hold: Hold) -> tuple[Way, ...]:
+    """The ways out of a hold; an apply of unknown outcome has nothing to restore."""
+    first = ways_out.confirm(subject, hold.job) if hold.job else ways_out.restore(subject)
+    return (first, ways_out.abandon(subject), ways_out.retain(subject))
 
 
 def message(facts: Facts, hold: Hold) -> str:
@@ -14,11 +21,7 @@ def message(facts: Facts, hold: Hold) -> str:
     everywhere else.
     """
     subject = facts.subject
-    first = ways_out.confirm(subject, hold.job) if hold.job else ways_out.restore(subject)
-    parts = [
-        f"Deletion is held: {hold.cause}.",
-        ways_out.listed(first, ways_out.abandon(subject), ways_out.retain(subject)) + ".",
-    ]
+    parts = [f"Deletion is held: {hold.cause}.", ways_out.listed(*ways(subject, hold)) + "."]
     if facts.abandon is not None and not facts.abandon_requested:
         parts.append(
             f"The present value {quoted(facts.abandon)} of {ABANDON_INFRASTRUCTURE} is ignored: "

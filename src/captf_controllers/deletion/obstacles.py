@@ -15,6 +15,7 @@ from captf_controllers.deletion.facts import (
     TooLargeObstacle,
     WaitObstacle,
 )
+from captf_controllers.deletion.ways_out import Way
 from captf_controllers.observability.observation import Observation
 from captf_runtime.queue import policies
 
@@ -30,16 +31,18 @@ JOB_CONDITION: dict[Literal["destroy", "restore"], str] = {
 
 @dataclass(frozen=True, slots=True)
 class ObstacleWait:
-    """How long to wait and what to say meanwhile."""
+    """How long to wait, what to say meanwhile, and the ways out that it names."""
 
     reason: str
     requeue_after: float
     conditions: tuple[Observation, ...]
+    ways: tuple[Way, ...]
 
 
 def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: Obstacle) -> ObstacleWait:
     """The wait for one obstacle, in the words and with the requeue that the deletion rules give it."""
-    exits = ways_out.listed(ways_out.abandon(subject), ways_out.retain(subject)) + "."
+    ways = (ways_out.abandon(subject), ways_out.retain(subject))
+    exits = ways_out.listed(*ways) + "."
     match obstacle:
         case CredentialsObstacle(condition, _, reason, message) if (
             operation == "destroy" and condition == "IdentityAllowed" and reason in REFUSALS
@@ -47,14 +50,18 @@ def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: O
             text = "Destroy waits until the identity allows this namespace again"
             text += f" ({message})" if message else ""
             refused = Observation("ApplyJobSucceeded", "False", "IdentityNotAllowed", f"{text}. {exits}")
-            return ObstacleWait("IdentityNotAllowed", policies.GATE.delay(), (refused,))
+            return ObstacleWait("IdentityNotAllowed", policies.GATE.delay(), (refused,), ways)
         case CredentialsObstacle(condition, status, reason, message):
             text = f"The {operation} Job waits for its credentials: {condition} is {status} ({reason})"
             text += f": {message}" if message else ""
-            return ObstacleWait("WaitingForCredentials", policies.GATE.delay(), (_deleting(text, exits),))
+            return ObstacleWait(
+                "WaitingForCredentials", policies.GATE.delay(), (_deleting(text, exits),), ways
+            )
         case RefusedObstacle(rejection):
             text = f"The {operation} Job waits for its credentials: {rejection}"
-            return ObstacleWait("NamespaceTerminating", policies.GATE.delay(), (_deleting(text, exits),))
+            return ObstacleWait(
+                "NamespaceTerminating", policies.GATE.delay(), (_deleting(text, exits),), ways
+            )
         case NoInputsObstacle(secrets):
             failed = Observation(
                 "ApplyJobSucceeded",
@@ -63,14 +70,15 @@ def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: O
                 "The destroy cannot start: the durable inputs Secret is missing, and so is the applied one "
                 f"({', '.join(secrets)}), and nothing else renders what was applied. {exits}",
             )
-            return ObstacleWait("DestroyFailed", policies.RETRY.cap, (failed,))
+            return ObstacleWait("DestroyFailed", policies.RETRY.cap, (failed,), ways)
         case TooLargeObstacle(detail):
             large = Observation("ApplyJobSucceeded", "False", "InputsTooLarge", f"{detail}. {exits}")
-            return ObstacleWait("InputsTooLarge", policies.RETRY.cap, (large,))
+            return ObstacleWait("InputsTooLarge", policies.RETRY.cap, (large,), ways)
         case WaitObstacle(reason, message, requeue_after):
-            way = ways_out.listed(ways_out.retain(subject)) + "."
-            waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, f"{message}. {way}")
-            return ObstacleWait(reason, requeue_after, (waiting,))
+            way = ways_out.retain(subject)
+            text = f"{message}. {ways_out.listed(way)}."
+            waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, text)
+            return ObstacleWait(reason, requeue_after, (waiting,), (way,))
 
 
 def _deleting(text: str, exits: str) -> Observation:

@@ -8,16 +8,17 @@ import msgspec
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
-from captf_controllers.api import labels, names, reasons
+from captf_controllers.api import reasons
 from captf_controllers.api.cluster import (
     MAX_EXPORTS_BYTES,
     Endpoint,
     TerraformClusterSpec,
     TerraformClusterStatus,
 )
-from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL
+from captf_controllers.api.kinds import TERRAFORM_CLUSTER
 from captf_controllers.api.owner import Owner
 from captf_controllers.decide import Schedule
+from captf_controllers.deletion import dependents
 from captf_controllers.deletion.facts import Dependent
 from captf_controllers.inputs.records import read_records
 from captf_controllers.kinds.narrow import narrow
@@ -29,7 +30,7 @@ from captf_controllers.reconcile.outputs import health_observation
 from captf_controllers.reconcile.scope import Scope
 from captf_controllers.reconcile.state_step import StateView
 from captf_controllers.state.outputs import ClusterOutputs, OutputFacts, OutputsResult
-from captf_runtime.objects import annotations_of, name_of
+from captf_runtime.objects import annotations_of
 
 
 class ClusterAdapter:
@@ -73,16 +74,7 @@ class ClusterAdapter:
         return
 
     def dependents(self, scope: Scope) -> Sequence[Dependent]:
-        """Every machine and pool of the cluster, live and whatever their watch filter; deleting ones count."""
-        cluster_name = scope.lease_owner.cluster_name
-        if not cluster_name:
-            return ()
-        selector = f"{labels.CLUSTER_NAME}={names.label_value(cluster_name)}"
-        found: list[Dependent] = []
-        for kind in (TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL):
-            listed = scope.client.list(kind, scope.namespace, label_selector=selector, metadata_only=True)
-            found += [Dependent(kind.kind, name_of(item)) for item in listed.items]
-        return found
+        return dependents.find(scope.client, scope.namespace, scope.lease_owner.cluster_name)
 
     def schedule(self, scope: Scope, config: EffectiveConfig, books: Books) -> Schedule:
         return base_schedule(scope, config, books)

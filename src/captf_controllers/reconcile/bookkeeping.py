@@ -73,12 +73,6 @@ class Books:
     def newest_success(self, op: str) -> FinishedJob | None:
         return next((job for job in self.finished if job.op == op and job.succeeded), None)
 
-    @property
-    def destroy_succeeded(self) -> bool:
-        """The newest finished apply or destroy is a destroy that succeeded."""
-        newest = self.newest("apply", "destroy")
-        return newest is not None and newest.op == "destroy" and newest.succeeded
-
     def failures(self, op: str) -> Failures:
         return count_failures(self.finished, op)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import labels, names, reasons
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER
-from captf_controllers.deletion import abandon, cleanup, retain
+from captf_controllers.deletion import abandon, cleanup, destroys, retain
 from captf_controllers.deletion.cleanup import Cleaned, Kept, MirrorConflict, RunLeaseLive, Target
 from captf_controllers.deletion.decision import (
     AdoptRetained,
@@ -24,9 +23,6 @@ from captf_controllers.deletion.decision import (
 from captf_controllers.deletion.facts import CredentialsObstacle, EarlyFacts, Facts, RestoreFinding
 from captf_controllers.inputs.build import Inputs, InputsRequest, gather
 from captf_controllers.inputs.records import choose_record
-from captf_controllers.jobs.failures import backoff_remaining, retry_delay
-from captf_controllers.jobs.reporting import RETAIN_HINT
-from captf_controllers.observability.conditions import job_in_message
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import config as configuration
 from captf_controllers.reconcile import credentials as credential_step
@@ -38,7 +34,7 @@ from captf_controllers.reconcile.start import StartRequest, Stopped, live_creden
 from captf_controllers.reconcile.state_step import StateView
 from captf_controllers.state.restore import RestoreEvaluation
 from captf_runtime.client.errors import NotFound
-from captf_runtime.objects import NAMESPACE, format_time, is_deleting
+from captf_runtime.objects import NAMESPACE, is_deleting
 from captf_runtime.queue import policies
 
 if TYPE_CHECKING:
@@ -81,11 +77,7 @@ def _early_facts(scope: Scope, books: Books) -> EarlyFacts:
 
     Dependents are listed only when they can matter: live, past the watch filter, and for a cluster alone.
     """
-    succeeded = books.destroy_succeeded or (
-        books.newest("apply", "destroy") is None
-        and scope.conditions.is_true(types.APPLY_JOB_SUCCEEDED)
-        and scope.conditions.reason(types.APPLY_JOB_SUCCEEDED) == reasons.DESTROY_SUCCEEDED
-    )
+    succeeded = destroys.succeeded(books.finished, scope.conditions)
     if succeeded or scope.kind != TERRAFORM_CLUSTER:
         return EarlyFacts(subject=scope.subject, destroy_succeeded=succeeded)
     dependents = tuple(scope.adapter.dependents(scope))
@@ -103,15 +95,15 @@ def _facts(
     view: StateView,
     restore: RestoreEvaluation | None,
 ) -> Facts:
-    books, limit = gathered.books, gathered.config.jobs.failed_limit
-    failures = books.failures("destroy")
-    next_attempt = ""
-    if failures.newest_finish is not None:
-        delay = timedelta(seconds=retry_delay(failures.n, limit))
-        next_attempt = format_time(failures.newest_finish + delay)
-    failure = last_destroy_failure(scope, books)
-    present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
-    message = present.message if failure and present is not None else ""
+    last = destroys.last_destroy(
+        scope.kind.kind,
+        scope.name,
+        finished=gathered.books.finished,
+        conditions=scope.conditions,
+        last_run=scope.status.last_run,
+        failed_limit=gathered.config.jobs.failed_limit,
+        now=scope.now,
+    )
     return Facts(
         early=early,
         policy=gathered.config.deletion_policy,
@@ -120,33 +112,11 @@ def _facts(
         hold=view.hold,
         abandon=scope.annotation(keys.ABANDON_INFRASTRUCTURE),
         restore=_restore_finding(scope, restore),
-        last_destroy_failure=failure,
-        last_destroy_message=message.removesuffix(f"; {RETAIN_HINT}"),
-        destroy_backoff=backoff_remaining(failures, limit, scope.now),
-        next_attempt=next_attempt,
+        last_destroy_failure=last.failure,
+        last_destroy_message=last.message,
+        destroy_backoff=last.backoff,
+        next_attempt=last.next_attempt,
     )
-
-
-def last_destroy_failure(scope: Scope, books: Books) -> str:
-    """The reason of ``ApplyJobSucceeded`` when the last destroy failed, else empty.
-
-    The condition must be about a destroy Job: one that an earlier pass left when a destroy could not start,
-    or that a failed apply left, is no failed destroy. A restore that ran since does not end the case; an
-    interrupted destroy changes no condition and so never makes one.
-    """
-    condition = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
-    last = scope.status.last_run
-    if condition is None or condition.status != types.FALSE or last is None:
-        return ""
-    if last.operation not in {"destroy", "restore"}:
-        return ""
-    job = job_in_message(condition.message)
-    if job is None or names.job_op(scope.kind.kind, scope.name, job) != "destroy":
-        return ""
-    newest = books.newest("apply", "destroy")
-    if newest is not None and newest.op != "destroy":
-        return ""
-    return condition.reason
 
 
 def _restore_finding(scope: Scope, evaluation: RestoreEvaluation | None) -> RestoreFinding:
