@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ def normalised(value: Any, case: Case) -> Any:
     """A decoded answer (which is used up) or a path, made comparable."""
     if isinstance(value, dict):
         _sort_causes(value)
+        if value.get("kind") == "APIResourceList":
+            value["resources"].sort(key=lambda each: each["name"])
+        for column in value.get("columnDefinitions") or ():
+            # Prose; where it matters a case asserts it.
+            column["description"] = "<text>"
         out = {}
         for key, item in value.items():
             if key == "managedFields" and not case.keep_managed_fields:
@@ -93,11 +99,32 @@ def first_difference(kept: list[dict[str, Any]], now: list[dict[str, Any]]) -> s
     """Where two transcripts differ first; empty when they are equal."""
     for left, right in zip(kept, now, strict=False):
         if left != right:
-            shown = [json.dumps(each, indent=1, sort_keys=True, ensure_ascii=False) for each in (left, right)]
-            return f"the real server answered\n{shown[0]}\nthis one\n{shown[1]}"
+            lines = [
+                f"  {path}: the real server {_shown(a)}, this one {_shown(b)}"
+                for path, a, b in _leaves(left, right)
+            ]
+            return f"{left['request']} was answered differently\n" + "\n".join(lines[:20])
     if len(kept) != len(now):
         return f"the real server was asked {len(kept)} times, this one {len(now)} times"
     return ""
+
+
+_ABSENT = object()
+
+
+def _leaves(left: Any, right: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted({*left, *right}):
+            yield from _leaves(left.get(key, _ABSENT), right.get(key, _ABSENT), f"{path}.{key}")
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for index, (a, b) in enumerate(zip(left, right, strict=True)):
+            yield from _leaves(a, b, f"{path}[{index}]")
+    elif left is _ABSENT or right is _ABSENT or left != right:
+        yield path, left, right
+
+
+def _shown(value: Any) -> str:
+    return "has nothing" if value is _ABSENT else "has " + json.dumps(value, ensure_ascii=False)
 
 
 def load(version: str) -> dict[str, list[dict[str, Any]]]:

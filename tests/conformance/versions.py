@@ -84,6 +84,15 @@ RESULTS: dict[str, dict[str, Any]] = {
             )
         ]
     },
+    # Aggregated discovery came with 1.26, OpenAPI v3 with 1.24; the embedded server serves the latter always.
+    "discovery/aggregated": {
+        "1.20": {"/api": "APIVersions", "/apis": "APIGroupList"},
+        "1.32": {"/api": "APIGroupDiscoveryList", "/apis": "APIGroupDiscoveryList"},
+    },
+    "discovery/openapi-v3": {"1.20": False, "1.32": True},
+    # An event with an eventTime about a cluster-scoped object.
+    "event/cluster-scoped-namespace": {"1.20": "kube-system", "1.32": "default"},
+    "event/immutable": {"1.20": 200, "1.32": 422},
     # Strict field validation came with 1.25; before, the parameter is not looked at.
     "strict-validation": {"1.20": 201, "1.32": 400},
     "apply/long-manager": {

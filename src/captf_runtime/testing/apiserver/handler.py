@@ -206,7 +206,7 @@ class Handler:
             return
         resource = self._registry.find(info.group, info.version, info.resource)
         if resource is None:
-            if info.version in self._registry.groups().get(info.group, ()):
+            if self._registry.is_built_in(info.group):
                 raise status.unknown_resource()
             raise status.unknown_path()
         special = self.special.get((resource.storage, info.subresource)) or self.special.get(

@@ -140,6 +140,10 @@ class Registry:
         """Groups with their versions, the preferred one first; the core group is ""."""
         return self._groups
 
+    def is_built_in(self, group: str) -> bool:
+        """Whether the group has resources of its own, not only custom ones."""
+        return any(r.group == group and not r.custom for r in self._resources.values())
+
     def of_version(self, group: str, version: str) -> list[Resource]:
         """The resources of one group and version, by plural name."""
         found = [r for r in self._resources.values() if (r.group, r.version) == (group, version)]
