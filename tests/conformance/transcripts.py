@@ -31,6 +31,7 @@ _TIMES = frozenset(
 )
 _VERSIONS = frozenset({"storageVersionHash", "resourceVersion", "continue", "token", "uid", "controller-uid"})
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ADDRESS = re.compile(r"0xc[0-9a-f]{9,}")
 _AGE = re.compile(r"^(<invalid>|(\d+[smhd])+)$")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -70,7 +71,7 @@ def _text(text: str, case: Case) -> str:
         text = text.replace(secret, placeholder)
     if _AGE.match(text):
         return "<age>"
-    text = _UUID.sub("<uid>", text)
+    text = _ADDRESS.sub("<address>", _UUID.sub("<uid>", text))
     return _TIME.sub("<time>", text)
 
 

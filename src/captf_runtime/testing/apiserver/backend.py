@@ -6,7 +6,6 @@ process. So generation, finalizers, deletion and versions follow the same rules 
 
 from __future__ import annotations
 
-import copy
 import random
 import uuid
 from collections.abc import Callable
@@ -161,9 +160,10 @@ class Backend:
             metadata["name"] = names.generate(metadata["generateName"], self._random.choice)
         if resource.has_status:
             obj.pop("status", None)
-        owners = self._owners_of_new(resource, obj, context, write)
-        strategy.prepare_create(obj, context)
+        # Defaults come with decoding, so before what the server itself adds.
         strategy.default(obj, context)
+        owners = self._owners_of_new(resource, obj, write)
+        strategy.prepare_create(obj, context)
         _tidy(metadata)
         if owners is not None:
             metadata["managedFields"] = owners
@@ -178,6 +178,8 @@ class Backend:
         self._admit(self.admission, attributes, write)
         if version not in ("", "0"):
             raise status.plain_internal("resourceVersion should not be set on objects to be created")
+        # And once more, as when the stored object is decoded.
+        strategy.default(obj, context)
         stored = strategy.store(obj)
         if write.dry_run:
             present = self.store.get(resource.storage, namespace, name)
@@ -192,17 +194,13 @@ class Backend:
             raise self._exists(resource, taken.record) from taken
         return Outcome(record, created=True)
 
-    def _owners_of_new(
-        self, resource: Resource, obj: Object, context: WriteContext, write: Write
-    ) -> list[Object] | None:
+    def _owners_of_new(self, resource: Resource, obj: Object, write: Write) -> list[Object] | None:
         """The managedFields of a new object: its writer owns what it sent and defaults, not what the server
         adds.
         """
         if self.ownership is None or not write.manager or write.applied:
             return None
-        draft = copy.deepcopy(obj)
-        resource.strategy.default(draft, context)
-        tracked = self.ownership.track(None, draft, resource, write.manager, "")
+        tracked = self.ownership.track(None, obj, resource, write.manager, "")
         owners: list[Object] = tracked["metadata"].get("managedFields") or []
         return owners
 

@@ -67,7 +67,7 @@ def columns_of(version: Object) -> tuple[Column, ...]:
     """The columns of a CRD version: the name, its printer columns or the age."""
     defined = version.get("additionalPrinterColumns") or []
     if not defined:
-        return (tables.NAME, tables.AGE)
+        return (tables.NAME, tables.CUSTOM_AGE)
     return (
         tables.NAME,
         *(

@@ -156,6 +156,20 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> list[Caus
     return causes
 
 
+def _owner_shown(reference: Object) -> str:
+    """A reference as the server prints its own struct, with made-up addresses for what it points to."""
+
+    def pointer(name: str) -> str:
+        return "(*bool)(nil)" if reference.get(name) is None else "(*bool)(0xc000000000)"
+
+    parts = ", ".join(
+        f"{label}:{quote(str(reference.get(name) or ''))}"
+        for label, name in (("APIVersion", "apiVersion"), ("Kind", "kind"), ("Name", "name"), ("UID", "uid"))
+    )
+    controller, block = pointer("controller"), pointer("blockOwnerDeletion")
+    return f"v1.OwnerReference{{{parts}, Controller:{controller}, BlockOwnerDeletion:{block}}}"
+
+
 def _validate_owners(references: list[Object], path: str) -> list[Cause]:
     causes: list[Cause] = []
     controller = ""
@@ -167,14 +181,16 @@ def _validate_owners(references: list[Object], path: str) -> list[Cause]:
             if not reference.get(part):
                 causes.append(invalid_value(f"{path}.{part}", "", f"{part} must not be empty"))
         if api_version == "v1" and reference.get("kind") == "Event":
-            causes.append(invalid_value(path, reference, "/v1, Kind=Event is disallowed from being an owner"))
+            shown = Verbatim(_owner_shown(reference))
+            causes.append(invalid_value(path, shown, "/v1, Kind=Event is disallowed from being an owner"))
         if reference.get("controller"):
             if controller:
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {reference.get('name')}"
                 )
-                causes.append(invalid_value(path, references, detail))
+                listed = ", ".join(_owner_shown(each) for each in references)
+                causes.append(invalid_value(path, Verbatim(f"[]v1.OwnerReference{{{listed}}}"), detail))
             controller = str(reference.get("name"))
     return causes
 

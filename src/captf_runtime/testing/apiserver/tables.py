@@ -64,6 +64,7 @@ def _created(obj: Object, _: datetime) -> object:
 
 NAME = Column("Name", "string", _name, "name", description=_NAME)
 AGE = Column("Age", "string", _age, description=_AGE)
+CUSTOM_AGE = Column("Age", "date", _age, description=_AGE)
 CREATED = Column("Created At", "date", _created, description=_AGE)
 
 

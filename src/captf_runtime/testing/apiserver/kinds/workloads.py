@@ -270,6 +270,8 @@ class JobStrategy(Strategy):
             if isinstance(value, int) and value < 0:
                 causes.append(invalid_value(f"spec.{field}", value, "must be greater than or equal to 0"))
         causes += self._validate_selector(obj)
+        metadata = (spec.get("template") or {}).get("metadata") or {}
+        causes += names.validate_labels(metadata.get("labels") or {}, "spec.template.labels")
         template = (spec.get("template") or {}).get("spec") or {}
         causes += validate_pod_spec(template, "spec.template.spec")
         if template.get("restartPolicy") == "Always":
