@@ -409,6 +409,11 @@ class Manager:
         for group in (Group.OTHERS, Group.CACHES):
             ended = self._stop_group(group, deadline) and ended
         self._cache_stop.set()
+        for cache in self.caches.values():
+            # The stop event alone would leave its threads behind for a moment, after this has returned.
+            shutdown = getattr(cache, "shutdown", None)
+            if shutdown is not None:
+                shutdown()
         for group in (Group.WEBHOOKS, Group.HTTP):
             ended = self._stop_group(group, deadline) and ended
         if self._elector is not None:
