@@ -149,13 +149,13 @@ def decide(snapshot: Snapshot) -> Decision:
         return Decision(reason="RestoreRequested", operation="restore")
     if snapshot.held:
         return Decision(reason="StateHeld", requeue_after=policies.STATE.delay())
-    reason = _apply_reason(snapshot)
+    reason = apply_reason(snapshot)
     if reason is None:
         return _schedule(snapshot)
     return _apply(snapshot, reason)
 
 
-def _apply_reason(snapshot: Snapshot) -> str | None:
+def apply_reason(snapshot: Snapshot) -> str | None:
     if not snapshot.has_state:
         return "NoState"
     if not snapshot.state_hash:

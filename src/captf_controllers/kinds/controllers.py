@@ -13,6 +13,7 @@ from captf_controllers.api.kinds import (
     TERRAFORM_CLUSTER_IDENTITY,
     TERRAFORM_MACHINE,
     TERRAFORM_MACHINE_POOL,
+    TERRAFORM_PLAN,
 )
 from captf_controllers.identity.reconciler import IdentityReconciler, identity_requests
 from captf_controllers.kinds import watches
@@ -162,6 +163,8 @@ def _watches(caches: Caches, kind: Kind) -> Sequence[Watch]:
             for source in (CONFIG_MAP, SECRET)
         ),
     ]
+    if kind != TERRAFORM_MACHINE:
+        common.append(watch(TERRAFORM_PLAN, enqueue_owner(kind)))
     if kind == TERRAFORM_CLUSTER:
         gone = enqueue_mapped(watches.cluster_of_member(main))
         members = (TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL)

@@ -16,6 +16,7 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.kinds import TERRAFORM_MACHINE_POOL
 from captf_controllers.api.owner import Owner
+from captf_controllers.approvals.plans import PlanView
 from captf_controllers.api.workspace import SourceStatus
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.exports import PoolApply, record_pool_apply
@@ -59,6 +60,7 @@ class Books:
     views: list[JobView]
     finished: list[FinishedJob]
     records: Records
+    plans: list[PlanView] = field(default_factory=list)
     active: JobView | None = None
     counted: list[FinishedJob] = field(default_factory=list)
     suppress_marks: bool = False

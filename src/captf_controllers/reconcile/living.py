@@ -8,8 +8,9 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.cluster import ApplyPolicy
+from captf_controllers.approvals.changes import empty_plan_hash
 from captf_controllers.api.workspace import Operation
-from captf_controllers.decide import Approval, Decision, Remediation, RestoreTarget, Snapshot, decide
+from captf_controllers.decide import Approval, Decision, Remediation, RestoreTarget, Snapshot, apply_reason, decide
 from captf_controllers.deletion.cleanup import adopt_secrets
 from captf_controllers.deletion.facts import (
     CredentialsObstacle,
@@ -28,7 +29,7 @@ from captf_controllers.jobs.policy import policy_problem
 from captf_controllers.jobs.views import JobView
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import credentials as credential_step
-from captf_controllers.reconcile import material, ownership, restoring, state_step
+from captf_controllers.reconcile import material, ownership, plan_step, restoring, state_step
 from captf_controllers.reconcile import outputs as outputs_step
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.config import EffectiveConfig
@@ -88,7 +89,13 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     if view.hold is not None and restore is None:
         _show_inputs_applied(scope, books, view, inputs, Decision(reason="StateHeld"))
         return Outcome(requeue_after=policies.STATE.delay())
-    decision = decide(_snapshot(scope, books, config, view, inputs, restore))
+    snapshot = _snapshot(scope, books, config, view, inputs, restore)
+    if inputs is not None and inputs.result is not None:
+        apply_due = apply_reason(snapshot) is not None
+        plan_step.settle_moot(scope, books, config, snapshot.approval.wanted_hash, apply_due=apply_due)
+        snapshot = _snapshot(scope, books, config, view, inputs, restore)
+    decision = decide(snapshot)
+    plan_step.report_wait(scope, books, decision.waiting_reason)
     scope.env.metrics.decision(scope.kind.kind, decision.operation or "wait", decision.reason)
     outcome = _act(scope, gathered, view, inputs, restore, prepared, decision)
     _show_inputs_applied(scope, books, view, inputs, decision)
@@ -129,6 +136,7 @@ def _build_inputs(scope: Scope, books: Books, config: EffectiveConfig) -> Inputs
             owner_gate=Gate(gate.status, gate.reason, gate.message) if gate is not None else None,
             records=books.records,
             provisioned=scope.provisioned,
+            approved_hashes=plan_step.approved_exports(books),
         ),
         scope.env.states,
     )
@@ -194,6 +202,8 @@ def _approval(books: Books, policy: ApplyPolicy, inputs: Inputs | None) -> Appro
     return Approval(
         policy=policy,
         wanted_hash=wanted,
+        plan=plan_step.live_for_decision(books),
+        empty_plan_hash=empty_plan_hash(books.finished, result.hash) if result is not None else None,
         blocked_hash=blocked_hash,
         blocked_at=blocked.finished_at if blocked is not None else None,
     )

@@ -31,7 +31,7 @@ from captf_controllers.jobs.views import JobView, list_jobs
 from captf_controllers.observability import conditions as condition_rules
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import config as configuration
-from captf_controllers.reconcile import credentials, ending, guards, living, report
+from captf_controllers.reconcile import credentials, ending, guards, living, plan_step, report
 from captf_controllers.reconcile.bookkeeping import Books, keep_books
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
@@ -61,6 +61,8 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
         scope.observe(Observation(types.DELETING, types.TRUE, "Deleting", _paused_message(scope)))
     books = keep_books(scope, views, records, config)
     gathered_into.append(books)
+    if not paused:
+        plan_step.keep_plans(scope, books, config)
     _mirror_digest(scope, books.records.pinned_digest)
     if paused:
         return _paused(scope, books)

@@ -1,0 +1,133 @@
+"""The plans of a cluster or pool in one pass: settle, see, make, supersede, report.
+
+Machines have no plans: their applies are never guarded.
+"""
+
+from __future__ import annotations
+
+from captf_controllers.api import conditions as types
+from captf_controllers.api import reasons
+from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE_POOL
+from captf_controllers.api.owner import Owner
+from captf_controllers.api.plan import PlanPhase
+from captf_controllers.api.workspace import ObjectName
+from captf_controllers.approvals import changes, store
+from captf_controllers.approvals.changes import Settle
+from captf_controllers.approvals.plans import PlanView, live_plan
+from captf_controllers.approvals.store import PlanOwner
+from captf_controllers.decide import LivePlan
+from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.config import EffectiveConfig
+from captf_controllers.reconcile.scope import Scope
+
+_RESULTS: dict[PlanPhase, str] = {
+    "Approved": "approved",
+    "Applied": "applied",
+    "Superseded": "superseded",
+    "Failed": "failed",
+}
+
+
+def has_plans(scope: Scope) -> bool:
+    """Whether the kind takes part in approvals."""
+    return scope.kind in (TERRAFORM_CLUSTER, TERRAFORM_MACHINE_POOL)
+
+
+def keep_plans(scope: Scope, books: Books, config: EffectiveConfig) -> None:
+    """Part of bookkeeping: what finished Jobs and people did to the plans. ``books.plans`` holds the result."""
+    if not has_plans(scope):
+        return
+    books.plans = store.list_plans(scope.env.cache, Owner.of(scope.obj))
+    if scope.deleting:
+        return
+    _settle(scope, books, changes.settle_finished(books.plans, books.finished))
+    _settle(scope, books, changes.see_approvals(books.plans))
+    target = _target(scope)
+    pool = scope.kind == TERRAFORM_MACHINE_POOL
+    for made in changes.made_by(books.finished, target=scope.name, pool=pool, policy=config.apply_policy):
+        _settle(scope, books, changes.superseded_by(books.plans, made))
+        known = any(plan.name == made.name for plan in books.plans)
+        view = store.make_plan(scope.client, target, made, scope.now)
+        if view is None or known:
+            continue
+        books.plans = [view, *books.plans]
+        scope.env.metrics.plan(scope.kind.kind, "created")
+        if made.reason == "Manual":
+            scope.say("Normal", reasons.EVENT_PLAN_READY, changes.awaiting_message(view, scope.namespace))
+
+
+def settle_moot(scope: Scope, books: Books, config: EffectiveConfig, wanted: str | None, *, apply_due: bool) -> None:
+    """End the plans that nothing waits for any more, and prune. Only with the inputs built and no Job running."""
+    if not has_plans(scope):
+        return
+    _settle(
+        scope,
+        books,
+        changes.moot(books.plans, wanted_hash=wanted, apply_due=apply_due, policy=config.apply_policy),
+    )
+    store.prune_plans(scope.client, scope.namespace, books.plans)
+
+
+def live_for_decision(books: Books) -> LivePlan | None:
+    """The live plan as the operation decision takes it."""
+    plan = live_plan(books.plans)
+    if plan is None:
+        return None
+    return LivePlan(plan.name, plan.reason, plan.plan_hash, plan.inputs_hash, plan.approved)
+
+
+def approved_exports(books: Books) -> frozenset[str]:
+    """The approval hashes of a pool that a person approved."""
+    return frozenset(
+        plan.inputs_hash
+        for plan in books.plans
+        if plan.live and plan.approved and plan.reason == "ExportsChange"
+    )
+
+
+def report_wait(scope: Scope, books: Books, waiting: str | None) -> None:
+    """Keep a wait for approval reported, whatever else the pass does, and point at the plan."""
+    plan = live_plan(books.plans)
+    if has_plans(scope):
+        scope.update(pending_plan_ref=ObjectName(name=plan.name) if plan is not None else None)
+    if waiting is None:
+        return
+    if waiting == reasons.PLAN_AWAITING_APPROVAL and plan is not None:
+        present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
+        changed = present is not None and present.reason == reasons.PLAN_CHANGED and plan.name in present.message
+        if not changed:
+            message = changes.awaiting_message(plan, scope.namespace)
+            scope.observe(
+                Observation(types.APPLY_JOB_SUCCEEDED, types.UNKNOWN, reasons.PLAN_AWAITING_APPROVAL, message)
+            )
+        return
+    blocked = books.newest("apply")
+    job = blocked if blocked is not None and blocked.blocked else None
+    scope.observe(
+        Observation(
+            types.APPLY_JOB_SUCCEEDED,
+            types.FALSE,
+            reasons.DESTRUCTIVE_PLAN_BLOCKED,
+            changes.blocked_message(job, plan, scope.namespace),
+        )
+    )
+
+
+def _settle(scope: Scope, books: Books, settled: list[Settle]) -> None:
+    for change in settled:
+        if not store.settle_plan(scope.client, scope.namespace, change.plan, change.phase, scope.now):
+            continue
+        scope.env.metrics.plan(scope.kind.kind, _RESULTS[change.phase])
+        if change.event:
+            scope.say("Warning" if change.warning else "Normal", change.event, change.note)
+        books.plans = [_after(plan, change) for plan in books.plans]
+
+
+def _after(plan: PlanView, change: Settle) -> PlanView:
+    return plan.ended(change.phase) if plan.name == change.plan.name else plan
+
+
+def _target(scope: Scope) -> PlanOwner:
+    kind = "TerraformCluster" if scope.kind == TERRAFORM_CLUSTER else "TerraformMachinePool"
+    return PlanOwner(Owner.of(scope.obj), kind, scope.lease_owner.cluster_name)  # type: ignore[arg-type]
