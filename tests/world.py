@@ -85,7 +85,15 @@ FOREIGN_FINALIZER = "tests.example.com/keep"
 KINDS: dict[str, Kind] = {kind.kind: kind for kind in WORKLOAD_KINDS}
 
 Outcome = Literal[
-    "succeeded", "failed", "deadline", "interrupted", "no-result", "image-layout", "pull-failed", "blocked"
+    "succeeded",
+    "failed",
+    "deadline",
+    "interrupted",
+    "no-result",
+    "image-layout",
+    "pull-failed",
+    "blocked",
+    "plan-changed",
 ]
 
 HEALTHY = {"state": "running", "healthy": True, "message": None, "reasons": []}
@@ -576,6 +584,7 @@ class World:
         steps: tuple[str, ...] = ("init", "validate", "apply"),
         state: Mapping[str, Any] | Literal["keep"] | None = "keep",
         serial: int | None = None,
+        plan: Mapping[str, Any] | None = None,
     ) -> None:
         """End a Job as the runner and the Job controller would.
 
@@ -588,7 +597,7 @@ class World:
             self.start_pod(job)
         if outcome == "succeeded":
             self._write_state(job, op, state, serial)
-        message = self._result(op, outcome, tail, steps)
+        message = self._result(op, outcome, tail, steps, plan)
         now = format_time(self.clock.now())
         succeeded = outcome == "succeeded"
         exit_code = 0 if succeeded else 1
@@ -633,7 +642,9 @@ class World:
         self.client.patch(JOB, name_of(job), {"status": status}, namespace_of(job), subresource="status")
 
     @staticmethod
-    def _result(op: str, outcome: Outcome, tail: str, steps: tuple[str, ...]) -> str:
+    def _result(
+        op: str, outcome: Outcome, tail: str, steps: tuple[str, ...], plan: Mapping[str, Any] | None
+    ) -> str:
         if outcome in ("no-result", "pull-failed"):
             return ""
         document: dict[str, Any] = {
@@ -650,6 +661,8 @@ class World:
                 for step in steps
             ],
         }
+        if plan is not None:
+            document["plan"] = plan
         if outcome == "succeeded":
             document["changes"] = {"add": 1, "change": 0, "destroy": 0, "import": 0}
         else:
@@ -659,6 +672,7 @@ class World:
                 "interrupted": "interrupted",
                 "image-layout": "image-layout",
                 "blocked": "blocked",
+                "plan-changed": "plan-changed",
             }[outcome]
             step = op if steps[-1] == "apply" else steps[-1]
             document["error"] = {"kind": kind, "step": step, "tail": tail, "resources": []}

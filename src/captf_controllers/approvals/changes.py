@@ -68,9 +68,7 @@ def settle_finished(plans: Sequence[PlanView], finished: Sequence[FinishedJob]) 
 def see_approvals(plans: Sequence[PlanView]) -> list[Settle]:
     """Plans whose approval no pass has recorded yet."""
     return [
-        Settle(
-            plan, "Approved", "PlanApproved", note=f"Plan {plan.name} was approved by {plan.approved_by}"
-        )
+        Settle(plan, "Approved", "PlanApproved", note=f"Plan {plan.name} was approved by {plan.approved_by}")
         for plan in plans
         if plan.phase == "Approved" and plan.recorded != "Approved"
     ]
@@ -88,7 +86,14 @@ def made_by(finished: Sequence[FinishedJob], *, target: str, pool: bool, policy:
             continue
         hashed = job.job.annotations.get(keys.APPROVAL_HASH) or job.job.inputs_hash
         made.append(
-            Make(names.plan_name(target, job.name, plan.hash), job.name, reason, plan.hash, hashed, summarise(plan))
+            Make(
+                names.plan_name(target, job.name, plan.hash),
+                job.name,
+                reason,
+                plan.hash,
+                hashed,
+                summarise(plan),
+            )
         )
     return made
 
@@ -105,7 +110,11 @@ def _reason(job: FinishedJob, *, pool: bool, policy: ApplyPolicy) -> PlanReason 
 
 def superseded_by(plans: Sequence[PlanView], made: Make) -> list[Settle]:
     """Every other live plan: at most one lives."""
-    return [_supersede(plan, f"plan {made.name} is newer") for plan in plans if plan.live and plan.name != made.name]
+    return [
+        _supersede(plan, f"plan {made.name} is newer")
+        for plan in plans
+        if plan.live and plan.name != made.name
+    ]
 
 
 def moot(
@@ -150,7 +159,7 @@ def empty_plan_hash(finished: Sequence[FinishedJob], current_hash: str | None) -
         return plan if _is_empty(plan) else None
     if newest is None or current_hash is None or newest.job.inputs_hash != current_hash:
         return None
-    if newest_apply is not None and newest_apply.finished_at >= newest.finished_at:
+    if newest_apply is not None and newest_apply.finished_at > newest.finished_at:
         return None
     return newest.plan_hash if _is_empty(newest.plan_hash) else None
 
@@ -194,7 +203,11 @@ def blocked_message(job: FinishedJob | None, plan: PlanView | None, namespace: s
             f"{who}stopped before a plan that deletes or replaces resources; nothing was applied and the plan "
             "could not be recorded, so the apply runs again in ten minutes"
         )
-    subject = "stopped" if job is not None else f"TerraformPlan {plan.name}: an apply of inputs {plan.inputs_hash} stopped"
+    subject = (
+        "stopped"
+        if job is not None
+        else f"TerraformPlan {plan.name}: an apply of inputs {plan.inputs_hash} stopped"
+    )
     text = (
         f"{who}{subject} before a plan that deletes or replaces resources ({counts(plan.summary)}); nothing was "
         f"applied. To approve TerraformPlan {plan.name}: {approve_command(namespace, plan.name)}"

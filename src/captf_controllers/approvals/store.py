@@ -105,9 +105,7 @@ def prune_plans(client: Verbs, namespace: str, plans: list[PlanView]) -> None:
     """Delete the ended plans beyond those kept."""
     for plan in surplus(plans):
         try:
-            client.delete(
-                TERRAFORM_PLAN, plan.name, namespace, propagation_policy="Background", uid=plan.uid
-            )
+            client.delete(TERRAFORM_PLAN, plan.name, namespace, propagation_policy="Background", uid=plan.uid)
         except (NotFound, Conflict):
             continue
 
@@ -116,10 +114,6 @@ def _write_status(client: Verbs, namespace: str, plan: PlanView, phase: PlanPhas
     ready, approved = _CONDITIONS[phase]
     if phase == "Superseded" and plan.approved:
         approved = (types.FALSE, "ApprovalIgnored")
-    conditions = (
-        Conditions()
-        .set(types.READY, *ready, now=now)
-        .set(types.APPROVED, *approved, now=now)
-    )
+    conditions = Conditions().set(types.READY, *ready, now=now).set(types.APPROVED, *approved, now=now)
     status = to_object(TerraformPlanStatus(phase=phase, conditions=conditions.items))
     client.patch(TERRAFORM_PLAN, plan.name, {"status": status}, namespace, subresource="status")

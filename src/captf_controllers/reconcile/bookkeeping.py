@@ -16,8 +16,8 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.kinds import TERRAFORM_MACHINE_POOL
 from captf_controllers.api.owner import Owner
-from captf_controllers.approvals.plans import PlanView
 from captf_controllers.api.workspace import SourceStatus
+from captf_controllers.approvals.plans import PlanView
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.exports import PoolApply, record_pool_apply
 from captf_controllers.inputs.records import Records

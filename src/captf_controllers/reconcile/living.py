@@ -8,9 +8,17 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.cluster import ApplyPolicy
-from captf_controllers.approvals.changes import empty_plan_hash
 from captf_controllers.api.workspace import Operation
-from captf_controllers.decide import Approval, Decision, Remediation, RestoreTarget, Snapshot, apply_reason, decide
+from captf_controllers.approvals.changes import empty_plan_hash
+from captf_controllers.decide import (
+    Approval,
+    Decision,
+    Remediation,
+    RestoreTarget,
+    Snapshot,
+    apply_reason,
+    decide,
+)
 from captf_controllers.deletion.cleanup import adopt_secrets
 from captf_controllers.deletion.facts import (
     CredentialsObstacle,
@@ -91,11 +99,13 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
         return Outcome(requeue_after=policies.STATE.delay())
     snapshot = _snapshot(scope, books, config, view, inputs, restore)
     if inputs is not None and inputs.result is not None:
-        apply_due = apply_reason(snapshot) is not None
-        plan_step.settle_moot(scope, books, config, snapshot.approval.wanted_hash, apply_due=apply_due)
+        plan_step.settle_moot(
+            scope, books, config, inputs.result, apply_due=apply_reason(snapshot) is not None
+        )
         snapshot = _snapshot(scope, books, config, view, inputs, restore)
     decision = decide(snapshot)
-    plan_step.report_wait(scope, books, decision.waiting_reason)
+    held = inputs is not None and inputs.result is not None and inputs.result.held_exports
+    plan_step.report_wait(scope, books, decision.waiting_reason, held=held)
     scope.env.metrics.decision(scope.kind.kind, decision.operation or "wait", decision.reason)
     outcome = _act(scope, gathered, view, inputs, restore, prepared, decision)
     _show_inputs_applied(scope, books, view, inputs, decision)

@@ -16,6 +16,7 @@ from captf_controllers.approvals.changes import Settle
 from captf_controllers.approvals.plans import PlanView, live_plan
 from captf_controllers.approvals.store import PlanOwner
 from captf_controllers.decide import LivePlan
+from captf_controllers.inputs.build import InputsResult
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.config import EffectiveConfig
@@ -57,14 +58,24 @@ def keep_plans(scope: Scope, books: Books, config: EffectiveConfig) -> None:
             scope.say("Normal", reasons.EVENT_PLAN_READY, changes.awaiting_message(view, scope.namespace))
 
 
-def settle_moot(scope: Scope, books: Books, config: EffectiveConfig, wanted: str | None, *, apply_due: bool) -> None:
-    """End the plans that nothing waits for any more, and prune. Only with the inputs built and no Job running."""
+def settle_moot(
+    scope: Scope, books: Books, config: EffectiveConfig, inputs: InputsResult, *, apply_due: bool
+) -> None:
+    """End the plans that nothing waits for any more, and prune. Only with the inputs built and no Job running.
+
+    A pool's plan is for its approval hash and stays while the pool holds the exports applied before, although
+    no apply is due meanwhile.
+    """
     if not has_plans(scope):
         return
+    pool = scope.kind == TERRAFORM_MACHINE_POOL
+    wanted = inputs.approval_hash if pool else inputs.hash
     _settle(
         scope,
         books,
-        changes.moot(books.plans, wanted_hash=wanted, apply_due=apply_due, policy=config.apply_policy),
+        changes.moot(
+            books.plans, wanted_hash=wanted, apply_due=apply_due or pool, policy=config.apply_policy
+        ),
     )
     store.prune_plans(scope.client, scope.namespace, books.plans)
 
@@ -86,16 +97,23 @@ def approved_exports(books: Books) -> frozenset[str]:
     )
 
 
-def report_wait(scope: Scope, books: Books, waiting: str | None) -> None:
-    """Keep a wait for approval reported, whatever else the pass does, and point at the plan."""
+def report_wait(scope: Scope, books: Books, waiting: str | None, *, held: bool = False) -> None:
+    """Keep a wait for approval reported, whatever else the pass does, and point at the plan.
+
+    ``held``: a pool goes on with the exports applied before, while a change of them waits.
+    """
     plan = live_plan(books.plans)
+    if held and plan is not None and not plan.approved:
+        waiting = waiting or reasons.DESTRUCTIVE_PLAN_BLOCKED
     if has_plans(scope):
         scope.update(pending_plan_ref=ObjectName(name=plan.name) if plan is not None else None)
     if waiting is None:
         return
     if waiting == reasons.PLAN_AWAITING_APPROVAL and plan is not None:
         present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
-        changed = present is not None and present.reason == reasons.PLAN_CHANGED and plan.name in present.message
+        changed = (
+            present is not None and present.reason == reasons.PLAN_CHANGED and plan.name in present.message
+        )
         if not changed:
             message = changes.awaiting_message(plan, scope.namespace)
             scope.observe(
