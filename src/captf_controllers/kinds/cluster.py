@@ -79,7 +79,7 @@ class ClusterAdapter:
     def schedule(self, scope: Scope, config: EffectiveConfig, books: Books) -> Schedule:
         return base_schedule(scope, config, books)
 
-    def after(self, scope: Scope) -> None:
+    def after(self, scope: Scope, config: EffectiveConfig) -> None:
         return
 
     def _publish_exports(self, scope: Scope, outputs: ClusterOutputs) -> None:

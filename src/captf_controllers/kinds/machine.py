@@ -8,19 +8,23 @@ import msgspec
 
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
-from captf_controllers.api.kinds import TERRAFORM_MACHINE
+from captf_controllers.api.kinds import MACHINE, TERRAFORM_MACHINE
 from captf_controllers.api.machine import TerraformMachineSpec, TerraformMachineStatus
 from captf_controllers.decide import Schedule
 from captf_controllers.deletion.facts import Dependent
+from captf_controllers.kinds import remediation
 from captf_controllers.kinds.narrow import narrow
 from captf_controllers.kinds.schedule import base_schedule
 from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile import report
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.outputs import health_observation
-from captf_controllers.reconcile.scope import Scope
+from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_controllers.reconcile.state_step import StateView
 from captf_controllers.state.outputs import OutputFacts, OutputsResult
+from captf_runtime.client.errors import Conflict
+from captf_runtime.objects import Object, name_of, resource_version_of
 
 _COUNTED = frozenset({reasons.INSTANCE_UNHEALTHY, reasons.INSTANCE_DEGRADED, reasons.INSTANCE_STOPPED})
 
@@ -108,5 +112,34 @@ class MachineAdapter:
     def schedule(self, scope: Scope, config: EffectiveConfig, books: Books) -> Schedule:
         return base_schedule(scope, config, books, refresh_after_apply=True)
 
-    def after(self, scope: Scope) -> None:
-        return
+    def after(self, scope: Scope, config: EffectiveConfig) -> None:
+        """Keep the request to replace the owning Machine in step with the instance's health."""
+        machine = scope.owners.owner
+        if machine is None:
+            return
+        try:
+            self._remediate(scope, config, machine)
+        except Conflict:
+            # Somebody wrote the Machine meanwhile: look at it as it is and decide once more.
+            live = scope.client.get(MACHINE, name_of(machine), scope.namespace)
+            self._remediate(scope, config, live)
+
+    def _remediate(self, scope: Scope, config: EffectiveConfig, machine: Object) -> None:
+        action = remediation.decide(
+            machine,
+            config.remediation,
+            reason=scope.conditions.reason(types.INFRASTRUCTURE_HEALTHY),
+            unhealthy_samples=narrow(scope.status, TerraformMachineStatus).unhealthy_samples or 0,
+        )
+        if action is None:
+            return
+        patch = remediation.patch_of(action, resource_version_of(machine))
+        scope.client.patch(MACHINE, name_of(machine), patch, scope.namespace)
+        if isinstance(action, remediation.Request):
+            scope.env.metrics.remediation("requested")
+            note = f"Asked for Machine {name_of(machine)} to be replaced: {action.why}"
+            report.emit(scope, PendingEvent("Warning", reasons.EVENT_REMEDIATION_REQUESTED, note))
+        else:
+            scope.env.metrics.remediation("withdrawn")
+            note = f"Withdrew the request to replace Machine {name_of(machine)}: the instance is healthy"
+            report.emit(scope, PendingEvent("Normal", reasons.EVENT_REMEDIATION_WITHDRAWN, note))

@@ -6,20 +6,27 @@ from collections.abc import Sequence
 
 import msgspec
 
+from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
-from captf_controllers.api.kinds import TERRAFORM_MACHINE_POOL
+from captf_controllers.api.kinds import MACHINE_POOL, TERRAFORM_MACHINE_POOL
 from captf_controllers.api.machinepool import TerraformMachinePoolSpec, TerraformMachinePoolStatus
 from captf_controllers.decide import Schedule
 from captf_controllers.deletion.facts import Dependent
 from captf_controllers.kinds.narrow import narrow
+from captf_controllers.kinds.replicas import write_back
 from captf_controllers.kinds.schedule import base_schedule
 from captf_controllers.observability.observation import Observation
+from captf_controllers.reconcile import report
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.outputs import health_observation
-from captf_controllers.reconcile.scope import Scope
+from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_controllers.reconcile.state_step import StateView
 from captf_controllers.state.outputs import OutputFacts, OutputsResult
+from captf_runtime.objects import name_of
+
+#: Reasons of ``AutoscalingActive`` with valid size annotations; a foreign claim stops only the write-back.
+_AUTOSCALING = frozenset({reasons.REPLICAS_MANAGED_BY_MODULE, reasons.REPLICAS_MANAGED_EXTERNALLY})
 
 
 class MachinePoolAdapter:
@@ -69,5 +76,19 @@ class MachinePoolAdapter:
         converging = scope.provisioned and replicas is not None and members != replicas
         return base_schedule(scope, config, books, refresh_after_apply=True, converging=converging)
 
-    def after(self, scope: Scope) -> None:
-        return
+    def after(self, scope: Scope, config: EffectiveConfig) -> None:
+        """Write the observed count to the MachinePool while the module scales by itself."""
+        pool = scope.owners.owner
+        if pool is None:
+            return
+        active = scope.conditions.get(types.AUTOSCALING_ACTIVE)
+        autoscaling = active is not None and active.reason in _AUTOSCALING
+        replicas = narrow(scope.status, TerraformMachinePoolStatus).replicas
+        patch = write_back(pool, autoscaling=autoscaling, replicas=replicas)
+        if patch is None:
+            return
+        before = (pool.get("spec") or {}).get("replicas")
+        scope.client.patch(MACHINE_POOL, name_of(pool), patch, scope.namespace)
+        if "spec" in patch:
+            note = f"Wrote the observed replicas of MachinePool {name_of(pool)}: {before} → {replicas}"
+            report.emit(scope, PendingEvent("Normal", reasons.EVENT_REPLICAS_WRITTEN_BACK, note))

@@ -45,5 +45,5 @@ class Adapter(Protocol):
     def schedule(self, scope: Scope, config: EffectiveConfig, books: Books) -> Schedule:
         """The facts of refresh and drift."""
 
-    def after(self, scope: Scope) -> None:
-        """What follows a pass whose status was written."""
+    def after(self, scope: Scope, config: EffectiveConfig) -> None:
+        """What follows an unpaused pass of a live object whose status was written."""

@@ -31,7 +31,7 @@ from captf_controllers.jobs.views import JobView, list_jobs
 from captf_controllers.observability import conditions as condition_rules
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import config as configuration
-from captf_controllers.reconcile import credentials, ending, guards, living, plan_step, report
+from captf_controllers.reconcile import credentials, drift, ending, guards, living, plan_step, report
 from captf_controllers.reconcile.bookkeeping import Books, keep_books
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
@@ -54,6 +54,7 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
     fails: their marks belong to the end of the pass whatever way it ends."""
     config = _set_up(scope)
     scope.failed_jobs_limit = config.jobs.failed_limit
+    scope.config = config
     views = list_jobs(scope.env.cache, scope.namespace, scope.kind.kind, scope.name, uid=scope.uid)
     records = read_records(scope.client, Owner.of(scope.obj))
     _mirror_digest(scope, records.pinned_digest)
@@ -63,6 +64,7 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
     gathered_into.append(books)
     if not paused:
         plan_step.keep_plans(scope, books, config)
+    drift.show(scope, books, config)
     _mirror_digest(scope, books.records.pinned_digest)
     if paused:
         return _paused(scope, books)

@@ -80,8 +80,8 @@ class WorkloadReconciler:
                 ) from None
             raise
         outcome = finish(scope, found, books[0] if books else None, outcome)
-        if not outcome.release:
-            scope.adapter.after(scope)
+        if not entered.paused and not scope.deleting and scope.config is not None:
+            scope.adapter.after(scope, scope.config)
         return outcome
 
     def _watched(self, obj: Object) -> bool:

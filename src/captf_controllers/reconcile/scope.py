@@ -43,6 +43,7 @@ from captf_runtime.objects import (
 
 if TYPE_CHECKING:
     from captf_controllers.reconcile.adapter import Adapter
+    from captf_controllers.reconcile.config import EffectiveConfig
     from captf_runtime.client import ContextClient
     from captf_runtime.controller import Context
 
@@ -96,6 +97,7 @@ class Scope:
     state_bytes: int | None = None
     inputs_bytes: int | None = None
     failed_jobs_limit: int = 3
+    config: EffectiveConfig | None = None
     written: Object | None = None
 
     def __post_init__(self) -> None:
