@@ -585,6 +585,7 @@ class World:
         state: Mapping[str, Any] | Literal["keep"] | None = "keep",
         serial: int | None = None,
         plan: Mapping[str, Any] | None = None,
+        drift: Mapping[str, Any] | None = None,
     ) -> None:
         """End a Job as the runner and the Job controller would.
 
@@ -597,7 +598,7 @@ class World:
             self.start_pod(job)
         if outcome == "succeeded":
             self._write_state(job, op, state, serial)
-        message = self._result(op, outcome, tail, steps, plan)
+        message = self._result(op, outcome, tail, steps, plan, drift)
         now = format_time(self.clock.now())
         succeeded = outcome == "succeeded"
         exit_code = 0 if succeeded else 1
@@ -643,7 +644,12 @@ class World:
 
     @staticmethod
     def _result(
-        op: str, outcome: Outcome, tail: str, steps: tuple[str, ...], plan: Mapping[str, Any] | None
+        op: str,
+        outcome: Outcome,
+        tail: str,
+        steps: tuple[str, ...],
+        plan: Mapping[str, Any] | None,
+        drift: Mapping[str, Any] | None,
     ) -> str:
         if outcome in ("no-result", "pull-failed"):
             return ""
@@ -663,6 +669,8 @@ class World:
         }
         if plan is not None:
             document["plan"] = plan
+        if drift is not None:
+            document["drift"] = {"detected": True, **drift}
         if outcome == "succeeded":
             document["changes"] = {"add": 1, "change": 0, "destroy": 0, "import": 0}
         else:
