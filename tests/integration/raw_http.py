@@ -84,7 +84,13 @@ class Raw:
         return found
 
     def __call__(
-        self, method: str, path: str, body: Any = None, type: str = "application/json", *, accept: str | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        type: str = "application/json",
+        *,
+        accept: str | None = None,
     ) -> Answer:
         data = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else None
         if body is not None and data is None:

@@ -162,7 +162,9 @@ def test_orphans_keep_living_without_the_reference_and_jobs_orphan_by_default(ra
 
 
 @pytest.mark.requirement("AS21")
-def test_a_cluster_scoped_child_of_a_namespaced_owner_is_left_alone(raw: Raw, server: ApiServer, name: str) -> None:
+def test_a_cluster_scoped_child_of_a_namespaced_owner_is_left_alone(
+    raw: Raw, server: ApiServer, name: str
+) -> None:
     owner = raw.create(CONFIG_MAPS, {"metadata": {"name": name}}).json
     raw.create("/api/v1/namespaces", owned(name, owner))
     raw.delete(f"{CONFIG_MAPS}/{name}?propagationPolicy=Background")
@@ -212,7 +214,10 @@ def test_a_terminating_namespace(raw: Raw, name: str) -> None:
 def test_finalize_and_the_namespaces_that_never_end(raw: Raw, name: str) -> None:
     raw.create("/api/v1/namespaces", {"metadata": {"name": name}, "spec": {"finalizers": ["example.io/ns"]}})
     path = f"/api/v1/namespaces/{name}"
-    assert raw.patch(path, {"spec": {"finalizers": []}})["spec"]["finalizers"] == ["example.io/ns", "kubernetes"]
+    assert raw.patch(path, {"spec": {"finalizers": []}})["spec"]["finalizers"] == [
+        "example.io/ns",
+        "kubernetes",
+    ]
     raw.delete(path)
     eventually(lambda: raw.get(path)["spec"]["finalizers"] == ["example.io/ns"])
     assert raw("PUT", f"{path}/finalize", {"metadata": {"name": name}, "spec": {}}).code == 200

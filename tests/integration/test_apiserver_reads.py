@@ -56,7 +56,10 @@ def test_pages_show_one_snapshot(raw: Raw, maps: str) -> None:
     fill(raw, maps, "a", "b", "c", "d", "e")
     first = raw.get(f"{maps}?limit=2")
     metadata = first["metadata"]
-    assert ([i["metadata"]["name"] for i in first["items"]], metadata["remainingItemCount"]) == (["a", "b"], 3)
+    assert ([i["metadata"]["name"] for i in first["items"]], metadata["remainingItemCount"]) == (
+        ["a", "b"],
+        3,
+    )
     raw.delete(f"{maps}/d")
     raw.patch(f"{maps}/c", {"data": {"new": "x"}})
     fill(raw, maps, "cc")
@@ -128,7 +131,9 @@ def test_selectors_that_cannot_be_read(raw: Raw, maps: str) -> None:
         answer = raw.get(f"{maps}?labelSelector={quote(selector)}")
         assert (answer.code, answer.reason) == (400, "BadRequest"), selector
     answer = raw.get(f"{maps}?fieldSelector=spec.x%3D1")
-    assert answer.message == '"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    assert (
+        answer.message == '"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    )
 
 
 @pytest.mark.requirement("AS25")
@@ -140,7 +145,10 @@ def test_field_selectors(raw: Raw, maps: str) -> None:
     assert names_of(raw, f"{maps}?fieldSelector=metadata.name!%3Dx,metadata.namespace%3D{name}") == ["y"]
     raw.create(f"{namespace}/secrets", {"metadata": {"name": "s"}})
     assert names_of(raw, f"{namespace}/secrets?fieldSelector=type%3DOpaque") == ["s"]
-    raw.create(f"{namespace}/pods", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    raw.create(
+        f"{namespace}/pods",
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    )
     assert names_of(raw, f"{namespace}/pods?fieldSelector=status.phase%3DPending,spec.nodeName%3D") == ["p"]
     event = {"metadata": {"name": "e"}, "involvedObject": {"namespace": name, "name": "w"}, "reason": "R"}
     raw.create(f"{namespace}/events", event)
@@ -279,7 +287,8 @@ def test_a_slow_watcher_is_cut_and_blocks_no_write() -> None:
         # Nobody reads the watch; its socket fills up, then its buffer.
         writes = threading.Thread(
             target=lambda: [
-                raw.create(maps, {"metadata": {"name": f"c{i}"}, "data": {"a": "x" * 500_000}}) for i in range(60)
+                raw.create(maps, {"metadata": {"name": f"c{i}"}, "data": {"a": "x" * 500_000}})
+                for i in range(60)
             ]
         )
         writes.start()

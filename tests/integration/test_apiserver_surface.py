@@ -76,7 +76,10 @@ def test_discovery_names_verbs_short_names_and_subresources(raw: Raw) -> None:
     assert custom["widgets"]["shortNames"] == ["wd"]
     assert custom["widgets"]["categories"] == ["things"]
     assert custom["widgets/status"]["verbs"] == ["get", "patch", "update"]
-    assert raw.get("/apis/example.io")["preferredVersion"] == {"groupVersion": "example.io/v1", "version": "v1"}
+    assert raw.get("/apis/example.io")["preferredVersion"] == {
+        "groupVersion": "example.io/v1",
+        "version": "v1",
+    }
 
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

@@ -39,7 +39,10 @@ def name() -> str:
 
 @pytest.mark.requirement("AS15")
 def test_an_accepted_definition_is_established(raw: Raw) -> None:
-    conditions = {c["type"]: (c["status"], c["reason"]) for c in raw.get(f"{DEFINITIONS}/{NAME}")["status"]["conditions"]}
+    conditions = {
+        c["type"]: (c["status"], c["reason"])
+        for c in raw.get(f"{DEFINITIONS}/{NAME}")["status"]["conditions"]
+    }
     assert conditions["NamesAccepted"] == ("True", "NoConflicts")
     assert conditions["Established"] == ("True", "InitialNamesAccepted")
 
@@ -51,7 +54,10 @@ def test_an_accepted_definition_is_established(raw: Raw) -> None:
         ({"versions": []}, "spec.versions"),
         ({"scope": "Everywhere"}, "spec.scope"),
         ({"group": "other.io"}, "metadata.name"),
-        ({"versions": [{"name": "v1", "served": True, "storage": True}]}, "spec.versions[0].schema.openAPIV3Schema"),
+        (
+            {"versions": [{"name": "v1", "served": True, "storage": True}]},
+            "spec.versions[0].schema.openAPIV3Schema",
+        ),
     ],
 )
 def test_broken_definitions(raw: Raw, broken: dict[str, Any], field: str) -> None:
@@ -101,7 +107,9 @@ def test_defaults_that_a_schema_gains_are_seen_on_read() -> None:
         raw.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
         raw.create(RESOURCE, widget("old"))
         newer = definition()
-        properties = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        properties = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"][
+            "properties"
+        ]
         properties["color"] = {"type": "string", "default": "red"}
         server.apply_definition(newer)
         assert raw.get(f"{RESOURCE}/old")["spec"]["color"] == "red"
@@ -112,14 +120,24 @@ def test_defaults_that_a_schema_gains_are_seen_on_read() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
-        ({"size": 11}, "spec.size", "Invalid value: 11: spec.size in body should be less than or equal to 10"),
+        (
+            {"size": 11},
+            "spec.size",
+            "Invalid value: 11: spec.size in body should be less than or equal to 10",
+        ),
         ({"size": 1, "mode": "C"}, "spec.mode", 'Unsupported value: "C": supported values: "A", "B"'),
         ({}, "spec.size", "Required value"),
         ({"size": "x"}, "spec.size", 'spec.size in body must be of type integer: "string"'),
-        ({"size": 1, "ports": [{"name": "a"}, {"name": "a"}]}, "spec.ports[1]", 'Duplicate value: map[string]interface {}{"name":"a"}'),
+        (
+            {"size": 1, "ports": [{"name": "a"}, {"name": "a"}]},
+            "spec.ports[1]",
+            'Duplicate value: map[string]interface {}{"name":"a"}',
+        ),
     ],
 )
-def test_one_cause_for_each_error(raw: Raw, name: str, spec: dict[str, Any], field: str, message: str) -> None:
+def test_one_cause_for_each_error(
+    raw: Raw, name: str, spec: dict[str, Any], field: str, message: str
+) -> None:
     body = widget(name)
     body["spec"] = spec
     answer = raw.create(RESOURCE, body)
@@ -143,7 +161,9 @@ def test_field_validation(raw: Raw, name: str) -> None:
     strict = raw.create(f"{RESOURCE}?fieldValidation=Strict", widget(name, 1, extra=1))
     assert (strict.code, strict.reason) == (400, "BadRequest")
     assert 'strict decoding error: unknown field "spec.extra"' in strict.message
-    double = '{"apiVersion":"example.io/v1","kind":"Widget","metadata":{"name":"d"},"spec":{"size":1,"size":2}}'
+    double = (
+        '{"apiVersion":"example.io/v1","kind":"Widget","metadata":{"name":"d"},"spec":{"size":1,"size":2}}'
+    )
     assert 'duplicate field "spec.size"' in raw("POST", f"{RESOURCE}?fieldValidation=Strict", double).message
     warned = raw.create(f"{RESOURCE}?fieldValidation=Warn", widget(name, 1, extra=1))
     assert warned.code == 201
@@ -162,7 +182,10 @@ def test_field_validation(raw: Raw, name: str) -> None:
         ({"labels": {"a": "c d"}}, "metadata.labels"),
         ({"annotations": {"a b": "c"}}, "metadata.annotations"),
         ({"annotations": {"a": "c" * 262_144}}, "metadata.annotations"),
-        ({"ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b", "uid": ""}]}, "metadata.ownerReferences.uid"),
+        (
+            {"ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b", "uid": ""}]},
+            "metadata.ownerReferences.uid",
+        ),
         (
             {
                 "ownerReferences": [
@@ -210,7 +233,10 @@ def test_secrets(raw: Raw, name: str) -> None:
     assert created["type"] == "Opaque"
     path = f"{SECRETS}/{name}"
     assert raw.create(SECRETS, {"metadata": {"name": "x"}, "data": {"a": "!"}}).code == 400
-    assert raw.create(SECRETS, {"metadata": {"name": "x"}, "data": {"a b": "Yg=="}}).causes()[0][1] == "data[a b]"
+    assert (
+        raw.create(SECRETS, {"metadata": {"name": "x"}, "data": {"a b": "Yg=="}}).causes()[0][1]
+        == "data[a b]"
+    )
     assert "field is immutable" in raw.patch(path, {"type": "other"}).message
     large = base64.b64encode(b"x" * 1_048_577).decode()
     assert "1048576 bytes" in raw.create(SECRETS, {"metadata": {"name": "x"}, "data": {"a": large}}).message

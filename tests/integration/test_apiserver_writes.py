@@ -122,7 +122,9 @@ def test_generation_counts_changes_of_the_spec_and_the_beginning_of_the_end(raw:
     raw.create(RESOURCE, widget(name))
     assert raw.patch(path, {"metadata": {"labels": {"a": "b"}}})["metadata"]["generation"] == 1
     assert raw.patch(f"{path}/status", {"status": {"phase": "x"}})["metadata"]["generation"] == 1
-    assert raw.patch(path, {"spec": {"size": 2}, "metadata": {"generation": 99}})["metadata"]["generation"] == 2
+    assert (
+        raw.patch(path, {"spec": {"size": 2}, "metadata": {"generation": 99}})["metadata"]["generation"] == 2
+    )
     raw.patch(path, {"metadata": {"finalizers": ["example.io/hold"]}})
     assert raw.delete(path)["metadata"]["generation"] == 3
     assert raw.delete(path)["metadata"]["generation"] == 3
@@ -218,7 +220,12 @@ def test_json_patch(raw: Raw, name: str) -> None:
 @pytest.mark.requirement("AS13")
 def test_strategic_merge_patch_knows_the_keys_of_lists(raw: Raw, name: str) -> None:
     path = f"{DEPLOYMENTS}/{name}"
-    container = {"name": "a", "image": "a", "env": [{"name": "X", "value": "1"}], "ports": [{"containerPort": 80}]}
+    container = {
+        "name": "a",
+        "image": "a",
+        "env": [{"name": "X", "value": "1"}],
+        "ports": [{"containerPort": 80}],
+    }
     spec = {
         "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}},
@@ -230,7 +237,10 @@ def test_strategic_merge_patch_knows_the_keys_of_lists(raw: Raw, name: str) -> N
         return raw.patch(path, body, STRATEGIC).json  # type: ignore[no-any-return]
 
     found = patch(
-        [{"name": "a", "env": [{"name": "Y", "value": "2"}], "ports": [{"containerPort": 81}]}, {"name": "b", "image": "b"}],
+        [
+            {"name": "a", "env": [{"name": "Y", "value": "2"}], "ports": [{"containerPort": 81}]},
+            {"name": "b", "image": "b"},
+        ],
         finalizers=["example.io/b"],
     )
     containers = {c["name"]: c for c in found["spec"]["template"]["spec"]["containers"]}  # type: ignore[index]
@@ -299,7 +309,12 @@ def test_other_writes_own_as_updates_under_the_agent_or_the_named_manager(raw: R
 @pytest.mark.requirement("AS14")
 def test_status_is_applied_and_owned_apart(raw: Raw, name: str) -> None:
     raw.create(RESOURCE, widget(name))
-    body = {"apiVersion": "example.io/v1", "kind": "Widget", "metadata": {"name": name}, "status": {"phase": "x"}}
+    body = {
+        "apiVersion": "example.io/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "status": {"phase": "x"},
+    }
     answer = raw.patch(f"{RESOURCE}/{name}/status?fieldManager=m", body, APPLY)
     assert answer["status"] == {"phase": "x"}
     owner = next(entry for entry in answer["metadata"]["managedFields"] if entry["manager"] == "m")

@@ -21,7 +21,9 @@ SCHEMA: dict[str, Any] = {
                 "mode": {"type": "string", "enum": ["A", "B"], "default": "A"},
                 "fixed": {
                     "type": "string",
-                    "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed is immutable"}],
+                    "x-kubernetes-validations": [
+                        {"rule": "self == oldSelf", "message": "fixed is immutable"}
+                    ],
                 },
                 "ports": {
                     "type": "array",
@@ -30,7 +32,10 @@ SCHEMA: dict[str, Any] = {
                     "items": {
                         "type": "object",
                         "required": ["name"],
-                        "properties": {"name": {"type": "string"}, "port": {"type": "integer", "default": 80}},
+                        "properties": {
+                            "name": {"type": "string"},
+                            "port": {"type": "integer", "default": 80},
+                        },
                     },
                 },
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},

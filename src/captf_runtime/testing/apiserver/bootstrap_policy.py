@@ -53,7 +53,8 @@ def cluster_roles() -> list[Object]:
         "system:basic-user": [
             _rule(
                 ["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]
-            )
+            ),
+            _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
         ],
         "system:discovery": [
             _urls(

@@ -75,7 +75,7 @@ class Rule:
     def compact(self) -> str:
         """As the refusal of an escalation shows it."""
         parts = [
-            f"{label}:[{', '.join(status.quote(value) for value in values)}]"
+            f"{label}:[{' '.join(status.quote(value) for value in values)}]"
             for label, values in (
                 ("APIGroups", self.groups),
                 ("Resources", self.resources),
@@ -345,7 +345,7 @@ class EscalationGate:
         held = [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
         lacking = missing(held, rules)
         if lacking:
-            groups = ", ".join(status.quote(group) for group in user.groups)
+            groups = " ".join(status.quote(group) for group in user.groups)
             message = (
                 f"user {status.quote(user.name)} (groups=[{groups}]) is attempting to grant RBAC permissions not "
                 "currently held:\n" + "\n".join(sorted(rule.compact() for rule in lacking))
