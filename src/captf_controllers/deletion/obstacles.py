@@ -43,6 +43,8 @@ def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: O
     """The wait for one obstacle, in the words and with the requeue that the deletion rules give it."""
     ways = (ways_out.abandon(subject), ways_out.retain(subject))
     exits = ways_out.listed(*ways) + "."
+    retain = ways_out.retain(subject)
+    only_retain = ways_out.listed(retain) + "."
     match obstacle:
         case CredentialsObstacle(condition, _, reason, message) if (
             operation == "destroy" and condition == "IdentityAllowed" and reason in REFUSALS
@@ -72,13 +74,11 @@ def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: O
             )
             return ObstacleWait("DestroyFailed", policies.RETRY.cap, (failed,), ways)
         case TooLargeObstacle(detail):
-            large = Observation("ApplyJobSucceeded", "False", "InputsTooLarge", f"{detail}. {exits}")
-            return ObstacleWait("InputsTooLarge", policies.RETRY.cap, (large,), ways)
+            large = Observation("ApplyJobSucceeded", "False", "InputsTooLarge", f"{detail}. {only_retain}")
+            return ObstacleWait("InputsTooLarge", policies.RETRY.cap, (large,), (retain,))
         case WaitObstacle(reason, message, requeue_after):
-            way = ways_out.retain(subject)
-            text = f"{message}. {ways_out.listed(way)}."
-            waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, text)
-            return ObstacleWait(reason, requeue_after, (waiting,), (way,))
+            waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, f"{message}. {only_retain}")
+            return ObstacleWait(reason, requeue_after, (waiting,), (retain,))
 
 
 def _deleting(text: str, exits: str) -> Observation:
