@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -87,6 +88,9 @@ def columns_of(version: Object) -> tuple[Column, ...]:
     )
 
 
+_serials = itertools.count(1)
+
+
 class CustomResourceStrategy(Strategy):
     """Custom resources of one version: pruned, defaulted and validated by its schema, when it has one."""
 
@@ -94,6 +98,7 @@ class CustomResourceStrategy(Strategy):
     unconditional_update = False
 
     def __init__(self, definition: Object, version: Object, schema: CompiledSchema | None) -> None:
+        self.serial = next(_serials)
         self.schema = schema
         self.status = bool((version.get("subresources") or {}).get("status") is not None)
         self.selectable = tuple(

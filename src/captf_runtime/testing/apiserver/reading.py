@@ -68,7 +68,7 @@ class Reading:
                 raise status.bad_request(strategy.unknown_field(name))
 
         def values(record: Record) -> dict[str, str]:
-            found = strategy.fields(strategy.view(record.object))
+            found = strategy.fields(strategy.view(record.object) if resource.custom else record.object)
             return {**found, "metadata.name": record.name, "metadata.namespace": record.namespace}
 
         return Selection(call.info.namespace if resource.namespaced else "", labels, fields, values)

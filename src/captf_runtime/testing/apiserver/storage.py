@@ -63,7 +63,7 @@ class Record:
     version: int
     object: Object
     raw: bytes
-    views: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    views: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     def copy(self) -> Object:
         """A fresh copy of the object that the caller may change."""

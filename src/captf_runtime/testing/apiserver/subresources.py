@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -235,11 +235,14 @@ class Logs:
         pieces = self._find(namespace, name, options)
         if pieces is None:
             raise self._waiting(record.object, name, options)
-        # The server ends the connection after a stream; a client must not send its next request on it.
-        stream = call.exchange.stream("text/plain", {"Connection": "close"})
-        for piece in pieces:
-            if not stream.send(piece) or not stream.alive():
-                return
+        stream = call.exchange.stream("text/plain", {})
+        try:
+            for piece in pieces:
+                if not stream.send(piece) or not stream.alive():
+                    return
+        finally:
+            if isinstance(pieces, Generator):
+                pieces.close()
         stream.finish()
 
     def _container(self, pod: Object, name: str, wanted: str) -> str:

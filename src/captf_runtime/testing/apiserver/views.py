@@ -119,13 +119,10 @@ class View:
 
     def whole(self, record: Record) -> bytes:
         """The object with kind and apiVersion."""
-        key = (self.resource.api_version, self.resource.kind)
-        converted = self.content(record)
-        if converted is not record.object:
-            return self._prefix + b"," + _encode(converted)[1:]
+        key = (self.resource.api_version, self.resource.strategy.serial)
         found = record.views.get(key)
         if found is None:
-            found = record.views[key] = self._prefix + b"," + record.raw[1:]
+            found = record.views[key] = self._prefix + b"," + self.body(record)[1:]
         return found
 
     def one(self, record: Record) -> bytes:

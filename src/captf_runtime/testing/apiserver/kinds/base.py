@@ -30,6 +30,8 @@ class Strategy:
     then `validate_update` on changes. Methods change the object they are given and never keep it.
     """
 
+    serial = 0
+    """Tells strategies of the same resource apart: a changed definition brings another number."""
     unconditional_update = True
     """Whether a PUT may leave out metadata.resourceVersion."""
     create_on_update = False
