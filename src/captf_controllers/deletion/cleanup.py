@@ -120,19 +120,18 @@ def keep_secrets(client: Verbs, target: Target) -> Kept:
 
 
 def adopt_secrets(client: Verbs, target: ObjectNames) -> int:
-    """Take the retained label off every Secret of the object; the number of Secrets that carried it.
+    """Take the retained label off every Secret of the object; how many Secrets the object has then.
 
-    What the next pass looks at first comes last, so an adoption cut short is found and finished.
+    What the next pass looks at first comes last, so an adoption cut short is found and finished. The number
+    counts every Secret, also those that an adoption cut short had already freed.
     """
     kept = find_kept(client, target)
-    count = 0
     ordered = retain.order_for_adoption(dict(kept.by_adoption_step(names.state_secret(target.suffix))))
     for secret in ordered:
         patch = retain.unlabel_patch(secret)
         if patch is not None:
             client.patch(SECRET, name_of(secret), patch, target.namespace)
-            count += 1
-    return count
+    return len(ordered)
 
 
 def _delete_state_lock(client: Verbs, target: ObjectNames) -> None:

@@ -57,7 +57,7 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
         return _carry_out(scope, gathered, decide(facts))
     retaining = gathered.config.deletion_policy == "Retain"
     if view.retained.own and not retaining:
-        cleanup.adopt_secrets(scope.client, scope.names)
+        view = state_step.undo_own_retain(scope, gathered.books)
     state_step.classify(scope, gathered.books, view)
     state_step.follow_up(scope, gathered.books, view)
     outputs_step.map_state(scope, gathered.books, view)

@@ -15,7 +15,7 @@ from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.scope import Outcome, Scope
 from captf_runtime.client.errors import ApiError, Conflict, NotFound
 from captf_runtime.client.patches import patch_object
-from captf_runtime.objects import finalizers_of, generation_of
+from captf_runtime.objects import Object, generation_of, resource_version_of
 from captf_runtime.queue import policies
 
 
@@ -23,8 +23,8 @@ def finish(scope: Scope, before: Conditions, books: Books | None, outcome: Outco
     """Write what the pass changed, then mark Jobs, emit events and (after a release) sweep.
 
     At most one request outside the status and one to it, each only when something changed. A finalizer comes
-    off under a lock on the version that the pass knows; losing that race ends the pass quietly and the next
-    one repeats it. Raises the error of the patch; then nothing that follows it happens.
+    off after the last status, under a lock on the version that the pass knows; losing that race ends the pass
+    quietly and the next one repeats it. Raises the error of the patch; then nothing that follows it happens.
     """
     scope.conditions = condition_rules.set_ready(
         scope.conditions,
@@ -38,33 +38,53 @@ def finish(scope: Scope, before: Conditions, books: Books | None, outcome: Outco
     after = scope.render()
     ground = copy.copy(scope.before)
     ground["metadata"] = {**scope.before["metadata"], "resourceVersion": scope.locked_version}
-    locked = finalizers_of(ground) != finalizers_of(after)
-    try:
-        stored = patch_object(scope.client, scope.kind, ground, after, optimistic_lock=locked)
-    except Conflict:
-        if not locked:
-            raise
-        return Outcome(requeue_after=policies.SHORT.delay())
-    except NotFound:
-        if not outcome.release:
-            raise
-        stored = after
-    scope.written = stored
-    _after_patch(scope, before, books, outcome)
+    if outcome.release:
+        return _release(scope, before, books, outcome, ground, after)
+    scope.written = patch_object(scope.client, scope.kind, ground, after)
+    _report(scope, before, books)
+    _mark_jobs(scope, books)
     return outcome
 
 
-def _after_patch(scope: Scope, before: Conditions, books: Books | None, outcome: Outcome) -> None:
+def _release(
+    scope: Scope, before: Conditions, books: Books | None, outcome: Outcome, ground: Object, after: Object
+) -> Outcome:
+    """Write the last status, then take the finalizer off, both locked to the version that the pass knows.
+
+    In this order, because a pass that ends between the two is repeated by the next one, which finds the
+    finalizer; the other way round the last conditions, the release's events and the sweep would be lost.
+    """
+    try:
+        shown = {**ground, "status": after["status"]}
+        stored = patch_object(scope.client, scope.kind, ground, shown, optimistic_lock=True)
+        _report(scope, before, books)
+        version = {**ground["metadata"], "resourceVersion": resource_version_of(stored)}
+        scope.written = patch_object(
+            scope.client, scope.kind, {**shown, "metadata": version}, after, optimistic_lock=True
+        )
+    except Conflict:
+        return Outcome(requeue_after=policies.SHORT.delay())
+    except NotFound:
+        # Somebody stripped the finalizer meanwhile; what the cleanup removed is removed all the same.
+        scope.written = after
+    _mark_jobs(scope, books)
+    release.after_removal(scope, scope.terminal_events)
+    return outcome
+
+
+def _report(scope: Scope, before: Conditions, books: Books | None) -> None:
     jobs = books.reports(scope.failed_jobs_limit) if books is not None else {}
     report.transitions(scope, before, jobs)
     for event in scope.events:
         report.emit(scope, event)
-    if books is not None and not books.suppress_marks:
-        for job in books.finished:
-            if job.newly:
-                _mark(scope, job)
-    if outcome.release:
-        release.after_removal(scope, scope.terminal_events)
+
+
+def _mark_jobs(scope: Scope, books: Books | None) -> None:
+    if books is None or books.suppress_marks:
+        return
+    for job in books.finished:
+        if job.newly:
+            _mark(scope, job)
 
 
 def _mark(scope: Scope, job: FinishedJob) -> None:

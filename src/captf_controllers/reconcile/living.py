@@ -19,7 +19,6 @@ from captf_controllers.decide import (
     apply_reason,
     decide,
 )
-from captf_controllers.deletion.cleanup import adopt_secrets
 from captf_controllers.deletion.facts import (
     CredentialsObstacle,
     NoInputsObstacle,
@@ -82,7 +81,7 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
         state_step.hold_on_retained(scope, foreign)
         return Outcome(requeue_after=policies.STATE.delay())
     if view.retained.own:
-        adopt_secrets(scope.client, scope.names)
+        view = state_step.undo_own_retain(scope, books)
     state_step.classify(scope, books, view)
     state_step.follow_up(scope, books, view)
     outputs_step.map_state(scope, books, view)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.owner import Owner
+from captf_controllers.inputs.records import read_records
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.scope import Scope
@@ -24,6 +25,9 @@ def repair(scope: Scope, books: Books, view: StateView) -> None:
     )
     for failure in repaired.failures:
         scope.ctx.logger.warning("owner reference not repaired", why=failure)
+    if repaired.inputs:
+        # A start in this pass writes the attempt record, locked to the version that was read.
+        books.records = read_records(scope.client, Owner.of(scope.obj))
     if repaired.total:
         scope.say(
             "Normal",

@@ -98,6 +98,13 @@ def adopt_retained(scope: Scope, retaining_uid: str) -> None:
     )
 
 
+def undo_own_retain(scope: Scope, books: Books) -> StateView:
+    """A Retain was cut short and taken back: take the object's own label off, and read everything anew."""
+    adopt_secrets(scope.client, scope.names)
+    books.records = inputs_records.read_records(scope.client, Owner.of(scope.obj))
+    return read(scope, books)
+
+
 def hold_on_retained(scope: Scope, retaining_uid: str) -> None:
     """A live object never takes retained state over unasked, nor does anything else with it."""
     message = retain.hold_message(retaining_uid, namespace=scope.namespace)
