@@ -19,16 +19,19 @@ FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 TABLE = "customresourcedefinitions.apiextensions.k8s.io"
 
 
+_step = re.compile(r"""\.((?:\\.|[^.\[\]\\])+)|\[['"]([^'"]+)['"]\]|\[(\d+)\]""")
+
+
 def path_value(obj: Object, path: str) -> object:
     """The value at a simple JSON path such as .status.phase, .metadata.labels['a'] or .items[0]; None if absent."""
     found: object = obj
-    for name, quoted, index in re.findall(r"\.((?:[\w-]|\\\.)+)|\[['\"]([^'\"]+)['\"]\]|\[(\d+)\]", path):
+    for name, quoted, index in _step.findall(path):
         if index:
             if not isinstance(found, list) or int(index) >= len(found):
                 return None
             found = found[int(index)]
             continue
-        key = quoted or name.replace("\\.", ".")
+        key = quoted or re.sub(r"\\(.)", r"\1", name)
         if not isinstance(found, dict) or key not in found:
             return None
         found = found[key]

@@ -34,7 +34,7 @@ _MESSAGES: dict[str, str] = {
     "ObjectMeta": (
         "name:s generateName:s namespace:s selfLink:s uid:s resourceVersion:s generation:i creationTimestamp:t "
         "deletionTimestamp:t deletionGracePeriodSeconds:i? labels:{}s annotations:{}s "
-        "ownerReferences:*OwnerReference finalizers:*s managedFields@17:*ManagedFieldsEntry"
+        "ownerReferences:*OwnerReference finalizers:*s clusterName:s managedFields@17:*ManagedFieldsEntry"
     ),
     "OwnerReference": "kind:s name@3:s uid:s apiVersion:s controller:b? blockOwnerDeletion:b?",
     "ManagedFieldsEntry": (
@@ -66,7 +66,7 @@ _MESSAGES: dict[str, str] = {
         "imagePullSecrets:*LocalObjectReference hostname:s subdomain:s schedulerName@19:s "
         "initContainers:*Container automountServiceAccountToken:b? tolerations:*Toleration "
         "priorityClassName@24:s priority:i? shareProcessNamespace@27:b? runtimeClassName@29:s "
-        "enableServiceLinks:b?"
+        "enableServiceLinks:b? preemptionPolicy:s"
     ),
     "PodSecurityContext": ("runAsUser@2:i? runAsNonRoot:b? supplementalGroups:*i? fsGroup:i? runAsGroup:i?"),
     "Toleration": "key:s operator:s value:s effect:s tolerationSeconds:i?",
