@@ -118,6 +118,10 @@ def credential_mirror(identity: str) -> str:
     return full if len(full) <= MAX_OBJECT_NAME else f"captf-creds-{digest(identity)[:16]}"
 
 
+ELECTION_LEASE = "controller-leader-election-captf"
+"""Name of the Lease by which the replicas of a manager agree on their leader."""
+
+
 def run_lease(suffix: str) -> str:
     """Return the name of the Lease that lets one Job of an object run at a time."""
     return f"captf-run-{suffix}"

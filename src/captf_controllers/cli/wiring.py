@@ -6,6 +6,7 @@ import os
 import threading
 from pathlib import Path
 
+from captf_controllers.api import names
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL
 from captf_controllers.cli.job_counter import JobCounter
 from captf_controllers.cli.options import ManagerOptions
@@ -33,7 +34,6 @@ from captf_runtime.objects import JOB
 
 #: Connections beside the workers': informer lists, sweeps, probes.
 SPARE_CONNECTIONS = 8
-LEASE_NAME = "controller-leader-election-captf"
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -154,7 +154,7 @@ def _election(options: ManagerOptions, client: Client, identity: str) -> LeaderE
         )
     return LeaderElectionConfig(
         namespace=namespace,
-        name=LEASE_NAME,
+        name=names.ELECTION_LEASE,
         client=client.dedicated(pool_size=2, suffix="leader-election"),
         identity=identity,
         times=options.election_times,
