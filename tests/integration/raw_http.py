@@ -57,6 +57,7 @@ class Raw:
 
     def __init__(self, server: ApiServer, user: str | None = "admin", *, token: str | None = None) -> None:
         self.token = token if token is not None else server.token(user) if user is not None else None
+        self.extra: dict[str, str] = {}
         parts = urlsplit(server.url)
         host, port = str(parts.hostname), parts.port or 0
         if parts.scheme == "https":
@@ -74,7 +75,7 @@ class Raw:
         self._connection.close()
 
     def headers(self, accept: str | None = None, content_type: str | None = None) -> dict[str, str]:
-        found = {"User-Agent": "raw/1.0"}
+        found = {"User-Agent": "raw/1.0", **self.extra}
         if self.token is not None:
             found["Authorization"] = f"Bearer {self.token}"
         if accept is not None:

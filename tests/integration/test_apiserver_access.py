@@ -422,3 +422,28 @@ def test_a_service_is_reached_over_tls_under_its_name() -> None:
             eventually(lambda: hook.reviews)
     finally:
         hook.stop()
+
+
+@pytest.mark.requirement("AS27")
+def test_impersonation_needs_its_verb(server: ApiServer, admin: Raw, grant: Any) -> None:
+    def whoami(raw: Raw, **headers: str) -> tuple[int, Any]:
+        raw.extra = {f"Impersonate-{key.title()}": value for key, value in headers.items()}
+        answer = raw.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+        raw.extra = {}
+        return answer.code, answer.json
+
+    code, me = whoami(admin, user="joe", group="builders")
+    assert (code, me["status"]["userInfo"]["username"]) == (201, "joe")
+    assert me["status"]["userInfo"]["groups"] == ["builders", "system:authenticated"]
+    code, me = whoami(admin, user="system:serviceaccount:t:s")
+    assert "system:serviceaccounts:t" in me["status"]["userInfo"]["groups"]
+    joe = Raw(server, "joe")
+    code, denied = whoami(joe, user="admin")
+    assert code == 403
+    assert denied["message"] == (
+        'users "admin" is forbidden: User "joe" cannot impersonate resource "users" in API group "" '
+        "at the cluster scope"
+    )
+    grant("joe", rule("impersonate", "serviceaccounts"))
+    assert whoami(joe, user="system:serviceaccount:t:s")[0] == 201
+    assert whoami(joe, user="system:serviceaccount:other:s")[0] == 403

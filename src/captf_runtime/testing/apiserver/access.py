@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import secrets
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -66,6 +67,32 @@ def _unbase64(text: str) -> bytes:
 
 
 _HEADER = _base64(b'{"alg":"HS256","typ":"JWT"}')
+
+
+def impersonated(user: User, headers: Mapping[str, str], allowed: Callable[[str, str, str], bool]) -> User:
+    """The user that a request acts as, by its Impersonate headers (lower-case names); `user` without any.
+
+    `allowed(resource, namespace, name)` says whether `user` may impersonate the user, group or service account
+    of that name; raises 403 when it may not, and 400 for groups without a user.
+    """
+    name = headers.get("impersonate-user", "")
+    groups = [group.strip() for group in headers.get("impersonate-group", "").split(",") if group.strip()]
+    if not name:
+        if groups:
+            raise status.plain_internal(f"requested {groups} without impersonating a user")
+        return user
+    parts = name.split(":")
+    account = parts[2:] if name.startswith("system:serviceaccount:") and len(parts) == 4 else []
+    wanted = [("serviceaccounts", account[0], account[1])] if account else [("users", "", name)]
+    wanted += [("groups", "", group) for group in groups]
+    for resource, namespace, target in wanted:
+        if not allowed(resource, namespace, target):
+            place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+            message = f'User {status.quote(user.name)} cannot impersonate resource "{resource}" in API group "" {place}'
+            raise status.forbidden(resource, "", target, message)
+    if account and not groups:
+        return service_account_user(account[0], account[1])
+    return User(name, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
 
 
 class Authenticator:

@@ -13,7 +13,7 @@ import msgspec
 from captf_runtime.clock import Clock
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import discovery, status
-from captf_runtime.testing.apiserver.access import ANONYMOUS, Authenticator, User
+from captf_runtime.testing.apiserver.access import ANONYMOUS, Authenticator, User, impersonated
 from captf_runtime.testing.apiserver.calls import Call
 from captf_runtime.testing.apiserver.fault_injection import Attempt, subject_of
 from captf_runtime.testing.apiserver.http_server import Exchange, HttpRequest, Response, Stream
@@ -32,6 +32,7 @@ class Authorizer(Protocol):
     """Decides whether a user may do what a request asks; raises 403."""
 
     def authorize(self, user: User, info: RequestInfo, request: HttpRequest) -> None: ...
+    def may_impersonate(self, user: User, resource: str, namespace: str, name: str) -> bool: ...
 
 
 class SubresourceHandler(Protocol):
@@ -76,6 +77,13 @@ class _Recorded:
         self._inner.reset()
 
 
+def _in_scope(resource: Resource, info: RequestInfo) -> bool:
+    """Whether a path with or without a namespace can lead to the resource at all."""
+    if resource.namespaced:
+        return bool(info.namespace) or not resource.custom or info.verb in ("list", "watch")
+    return not info.namespace or resource.storage == "namespaces"
+
+
 class Handler:
     """Handles every exchange of the server."""
 
@@ -115,7 +123,7 @@ class Handler:
         user = ANONYMOUS
         recorded = _Recorded(exchange)
         try:
-            user = self._authenticator.authenticate(request.headers.get("authorization", ""))
+            user = self._acting(request)
             call = Call(recorded, info, user)
             actions = self._faults.strike(subject_of(info, user.name)) if len(self._faults) else []
             if actions:
@@ -133,6 +141,16 @@ class Handler:
                 self._fail(recorded, status.internal("the embedded server failed; its log says why"))
         finally:
             self._record(recorded, info, user, time.monotonic() - started)
+
+    def _acting(self, request: HttpRequest) -> User:
+        """Who the request comes from, or as whom it acts."""
+        user = self._authenticator.authenticate(request.headers.get("authorization", ""))
+        authorizer = self.authorizer
+
+        def allowed(resource: str, namespace: str, name: str) -> bool:
+            return authorizer is None or authorizer.may_impersonate(user, resource, namespace, name)
+
+        return impersonated(user, request.headers, allowed)
 
     def _with_faults(self, call: Call, exchange: _Recorded, attempt: Attempt) -> None:
         attempt.delay()
@@ -209,6 +227,8 @@ class Handler:
             if self._registry.is_built_in(info.group):
                 raise status.unknown_resource()
             raise status.unknown_path()
+        if not _in_scope(resource, info):
+            raise status.unknown_path() if resource.custom else status.unknown_resource()
         special = self.special.get((resource.storage, info.subresource)) or self.special.get(
             ("", info.subresource)
         )

@@ -151,6 +151,11 @@ class Rbac:
         if self.decide(user, question) is None:
             raise denied(user, question)
 
+    def may_impersonate(self, user: User, resource: str, namespace: str, name: str) -> bool:
+        """Whether the user may act as a user, group or service account."""
+        question = Question("impersonate", True, "", resource, "", name, namespace)
+        return self.decide(user, question) is not None
+
     def decide(self, user: User, question: Question) -> str | None:
         """The reason why it is allowed, None when it is not."""
         if MASTERS in user.groups:

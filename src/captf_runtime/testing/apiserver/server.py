@@ -346,7 +346,12 @@ class ApiServer:
 
     def _on_change(self, table: str, change: Change) -> None:
         if table == DEFINITIONS:
-            self._serve_definition(None if change.type == "DELETED" else change.record, change.record.name)
+            record = None if change.type == "DELETED" else change.record
+            self._serve_definition(record, change.record.name)
+            before = change.previous.object.get("spec") if change.previous is not None else None
+            if before is not None and (record is None or record.object.get("spec") != before):
+                # As on the real server, watches end when what they watch is defined anew.
+                self.store.dismiss(change.record.name)
 
     def _serve_definition(self, record: Record | None, name: str) -> None:
         if record is None or not is_established(record.object):

@@ -85,6 +85,7 @@ class Listener(Protocol):
     """What is told about changes, under the store's lock: it must neither block nor call back."""
 
     def notify(self, change: Change) -> None: ...
+    def dismiss(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -247,6 +248,12 @@ class Store:
             listeners = self.table(table).listeners
             if listener in listeners:
                 listeners.remove(listener)
+
+    def dismiss(self, table: str) -> None:
+        """Tell the listeners of a table that there will be no more: what it holds is served no longer, or otherwise."""
+        with self.lock:
+            for listener in self.table(table).listeners:
+                listener.dismiss()
 
     def compact(self) -> int:
         """Forget all history; returns the version from which watches may start."""

@@ -75,6 +75,7 @@ class Watcher:
         self.stream = stream
         self.pending: deque[Change] = deque()
         self.overflowed = False
+        self.dismissed = False
         self.after = 0
         self._buffer = buffer
 
@@ -90,6 +91,11 @@ class Watcher:
             self.stream.abort()
             return
         self.pending.append(change)
+        self.stream.waker.wake()
+
+    def dismiss(self) -> None:
+        """End the stream after what is pending."""
+        self.dismissed = True
         self.stream.waker.wake()
 
 
@@ -190,7 +196,7 @@ def _follow(
             if event is not None and not send(event[0], event_line(event[0], view.event(event[1]))):
                 return
         now = time.monotonic()
-        if now >= end:
+        if now >= end or (watcher.dismissed and not watcher.pending):
             stream.finish()
             return
         closing = not final_sent and now >= last_bookmark
