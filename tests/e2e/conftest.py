@@ -1,11 +1,23 @@
-"""What the tests with the real runtime need."""
+"""What the tests with the real runtime share: a stage for each module, a scene for each test."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from hack.tour.stage import MODULES, Stage, find_runtime
+from tests.e2e import scene as scenes
+from tests.e2e.cloud import Cloud
+from tests.e2e.scene import Scene
+
+from captf_runtime.testing.real_control_plane import RealControlPlane
+
+ADDITIONS = Path(__file__).with_name("modules")
+LARGE_CLUSTER = "example.com/tests/large-cluster:v1"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -15,3 +27,73 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.environ.get("CI"):
         pytest.fail("needs terraform or tofu on the PATH, which must be there in CI")
     pytest.skip("needs terraform or tofu on the PATH")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Module folders by image reference: the example modules with additions."""
+    built: dict[str, Path] = {}
+    for reference, role, additions in (
+        (scenes.CLOUD_CLUSTER, "cluster", ["servers.tf"]),
+        (scenes.CLOUD_MACHINE, "machine", ["servers.tf"]),
+        (LARGE_CLUSTER, "cluster", ["ballast.tf", "exports_override.tf"]),
+    ):
+        folder = tmp_path_factory.mktemp("images") / role
+        shutil.copytree(MODULES / role, folder)
+        for name in additions:
+            shutil.copy(ADDITIONS / name, folder)
+        built[reference] = folder
+    return built
+
+
+@pytest.fixture(scope="module")
+def embedded_stage(images: dict[str, Path]) -> Iterator[Stage]:
+    """A stage on an embedded API server, shared by a module; no manager runs unless a test starts one."""
+    with Stage(runtime=find_runtime(), modules=images) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def real_stage(images: dict[str, Path], real_control_plane: RealControlPlane) -> Iterator[Stage]:
+    """The same on a real API server."""
+    with Stage(
+        runtime=find_runtime(), modules=images, kubeconfig=real_control_plane.kubeconfig
+    ) as stage:
+        yield stage
+
+
+@pytest.fixture
+def embedded(embedded_stage: Stage) -> Stage:
+    """The stage on the embedded API server."""
+    return embedded_stage
+
+
+@pytest.fixture(params=["embedded_stage", pytest.param("real_stage", marks=pytest.mark.real_apiserver)])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """A stage on each API server in turn."""
+    found: Stage = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def scene(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A namespace and a cloud of its own on each API server, with a manager that runs."""
+    yield from open_scene(stage, tmp_path, request)
+
+
+@pytest.fixture
+def local_scene(embedded: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A namespace and a cloud of its own on the embedded API server, with a manager that runs."""
+    yield from open_scene(embedded, tmp_path, request)
+
+
+def open_scene(stage: Stage, folder: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """Start the manager if none runs and make the namespace, called like the test."""
+    if stage.manager is None:
+        stage.start_manager()
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))
+    scene = Scene(stage, name[:50].strip("-"), Cloud(folder / "cloud"))
+    scene.prepare()
+    yield scene
+    stage.check_manager()
+    scene.clear()
