@@ -56,9 +56,7 @@ def embedded_stage(images: dict[str, Path]) -> Iterator[Stage]:
 @pytest.fixture(scope="module")
 def real_stage(images: dict[str, Path], real_control_plane: RealControlPlane) -> Iterator[Stage]:
     """The same on a real API server."""
-    with Stage(
-        runtime=find_runtime(), modules=images, kubeconfig=real_control_plane.kubeconfig
-    ) as stage:
+    with Stage(runtime=find_runtime(), modules=images, kubeconfig=real_control_plane.kubeconfig) as stage:
         yield stage
 
 

@@ -1,16 +1,16 @@
 """A user, and Cluster API's part, in a namespace of a stage; with a cloud of their own to look at.
 
-    machine = scene.machine("m1")
-    machine.wait_ready()
-    machine.delete()
-    machine.wait_says("StateReadable", "False/StateLost")
+machine = scene.machine("m1")
+machine.wait_ready()
+machine.delete()
+machine.wait_says("StateReadable", "False/StateLost")
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from typing import Any
 
 from hack.tour import manifests
@@ -41,8 +41,10 @@ from captf_runtime.objects import (
     Kind,
     Object,
     annotations_of,
+    format_time,
     labels_of,
     name_of,
+    parse_time,
     uid_of,
 )
 
@@ -73,9 +75,7 @@ class Scene:
         """Namespaces, credentials and identity."""
         for name in (manifests.OPERATOR, self.namespace):
             self.ensure(NAMESPACE, manifests.namespace(name))
-        self.ensure(
-            SECRET, manifests.secret("cloud-credentials", manifests.OPERATOR, {"DEMO_TOKEN": token})
-        )
+        self.ensure(SECRET, manifests.secret("cloud-credentials", manifests.OPERATOR, {"DEMO_TOKEN": token}))
         self.ensure(TERRAFORM_CLUSTER_IDENTITY, manifests.identity())
 
     def ensure(self, kind: Kind, obj: Object) -> Object:
@@ -133,9 +133,22 @@ class Scene:
             CLUSTER, manifests.CLUSTER_NAME, {"status": status}, self.namespace, subresource="status"
         )
 
+    def age(self, job: str, seconds: float) -> None:
+        """Make a finished Job have finished so much earlier: the time that a test would wait has passed."""
+        obj = self.client.get(JOB, job, self.namespace)
+        conditions = obj["status"]["conditions"]
+        for item in conditions:
+            moved = parse_time(item["lastTransitionTime"]) - timedelta(seconds=seconds)
+            item["lastTransitionTime"] = format_time(moved)
+        self.client.patch(
+            JOB, job, {"status": {"conditions": conditions}}, self.namespace, subresource="status"
+        )
+
     # Looking at things
 
-    def wait(self, check: Callable[[], Any], what: str, *, seconds: float = PATIENCE, every: float = 0.1) -> Any:
+    def wait(
+        self, check: Callable[[], Any], what: str, *, seconds: float = PATIENCE, every: float = 0.1
+    ) -> Any:
         """The first true answer; when none comes, what there is goes into the failure."""
 
         def asked() -> Any:
@@ -273,7 +286,9 @@ class Subject:
     # What a user sees
 
     def wait(self, check: Callable[[Object], Any], what: str, *, every: float = 0.1) -> Any:
-        return self.scene.wait(lambda: check(self.object), f"{self.kind.kind} {self.name}: {what}", every=every)
+        return self.scene.wait(
+            lambda: check(self.object), f"{self.kind.kind} {self.name}: {what}", every=every
+        )
 
     def wait_says(self, type_: str, said: str, *, beyond: str = "") -> Object:
         """Until a condition is `<status>/<reason>`; the condition.
@@ -289,6 +304,15 @@ class Subject:
 
         found: Object = self.wait(check, f"{type_}={said}")
         return found
+
+    def wait_message(self, type_: str, part: str) -> str:
+        """Until a condition's message holds a text; the message."""
+
+        def check(obj: Object) -> str:
+            message = str(condition(obj, type_).get("message", ""))
+            return message if part in message else ""
+
+        return str(self.wait(check, f"{type_} says: {part}"))
 
     def wait_ready(self) -> Object:
         """Until it is provisioned and Ready for its present generation."""
@@ -341,7 +365,10 @@ class Subject:
     def belongings(self) -> list[Object]:
         """State, backups and inputs: what Retain keeps."""
         namespace = self.scene.namespace
-        own = {names.durable_inputs(self.kind.kind, self.name), names.applied_inputs(self.kind.kind, self.name)}
+        own = {
+            names.durable_inputs_secret(self.kind.kind, self.name),
+            names.applied_inputs_secret(self.kind.kind, self.name),
+        }
         return [
             secret
             for secret in self.scene.client.list(SECRET, namespace).items
@@ -354,7 +381,3 @@ class Subject:
             self.scene.client.delete(
                 SECRET, name_of(secret), self.scene.namespace, propagation_policy="Background"
             )
-
-
-def seconds_between(earlier: datetime, later: datetime) -> float:
-    return (later - earlier).total_seconds()

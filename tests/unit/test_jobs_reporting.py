@@ -99,12 +99,12 @@ def test_every_failure_of_a_destroy_names_retain(fields):
     assert "Retain" not in observation_of(ended("apply", "Failed", **fields)).message
 
 
-def test_a_failed_step_names_itself_and_the_first_failing_resource():
+def test_a_failed_step_names_itself_its_first_failing_resource_and_what_the_runtime_said():
     message = failure(step="apply", resources=["aws_vpc.a: quota reached", "aws_vpc.b: no"])
     said = observation_of(ended("apply", "Failed", message=message)).message
-    assert said == f"Job {NAME}: step apply failed: aws_vpc.a: quota reached"
+    assert said == f"Job {NAME}: step apply failed: aws_vpc.a: quota reached; Error: boom"
     without = observation_of(ended("apply", "Failed", message=failure(step="init", tail="Error: x\nmore")))
-    assert without.message == f"Job {NAME}: step init failed: Error: x"
+    assert without.message == f"Job {NAME}: step init failed: Error: x; more"
 
 
 @pytest.mark.parametrize("kind", ["blocked", "plan-changed"])

@@ -196,7 +196,8 @@ def _failure_detail(job: FinishedJob) -> str:
     if error.known_kind == "interrupted":
         return f"interrupted in step {error.step}" if error.step else "interrupted"
     what = f"step {error.step} failed" if error.step else "failed"
-    cause = error.resources[0] if error.resources else error.tail.partition("\n")[0]
+    # The resource first: the runtime's own words may be cut.
+    cause = "; ".join([*error.resources[:1], *(line for line in error.tail.splitlines() if line)])
     return f"{what}: {cause}" if cause else what
 
 
