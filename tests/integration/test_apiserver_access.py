@@ -74,6 +74,18 @@ def test_tokens_map_to_users_and_unknown_ones_to_nobody(server: ApiServer) -> No
 
 
 @pytest.mark.requirement("AS27")
+def test_a_revoked_token_counts_for_nothing(server: ApiServer) -> None:
+    token = server.token("joe")
+    joe = Raw(server, token=token)
+    assert joe.get("/version").code == 200
+    server.revoke(token)
+    assert joe.get("/version").code == 401
+    renewed = server.token("joe")
+    assert renewed != token
+    assert Raw(server, token=renewed).get("/version").code == 200
+
+
+@pytest.mark.requirement("AS27")
 def test_without_rbac_everybody_may_do_everything() -> None:
     with ApiServer() as server:
         assert Raw(server, None).create("/api/v1/namespaces", {"metadata": {"name": "t"}}).code == 201

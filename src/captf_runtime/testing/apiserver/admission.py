@@ -47,7 +47,7 @@ class NamespaceGate:
             raise status.not_found("namespaces", "", namespace)
         if (record.object.get("status") or {}).get("phase") == "Terminating":
             cause = Cause(
-                "NamespaceTerminating",  # type: ignore[arg-type]
+                "NamespaceTerminating",
                 f"namespace {namespace} is being terminated",
                 "metadata.namespace",
             )

@@ -23,7 +23,6 @@ _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _label = re.compile(_LABEL)
-_label_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _subdomain = re.compile(_SUBDOMAIN)
 _qualified = re.compile(_QUALIFIED)
 _config_key = re.compile(r"[-._a-zA-Z0-9]+")
@@ -36,11 +35,6 @@ SUBDOMAIN_MESSAGE = (
 LABEL_MESSAGE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
     f"end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
-)
-LABEL_1035_MESSAGE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation "
-    "is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 QUALIFIED_MESSAGE = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -74,11 +68,6 @@ def subdomain(name: str) -> list[str]:
 def label(name: str) -> list[str]:
     """Problems of `name` as an RFC 1123 label, the rule for namespaces."""
     return _longer(name, 63) + ([] if _label.fullmatch(name) else [LABEL_MESSAGE])
-
-
-def label_1035(name: str) -> list[str]:
-    """Problems of `name` as an RFC 1035 label, the rule for the plural of a custom resource."""
-    return _longer(name, 63) + ([] if _label_1035.fullmatch(name) else [LABEL_1035_MESSAGE])
 
 
 def path_segment(name: str) -> list[str]:

@@ -158,9 +158,11 @@ class Reading:
             self._limits.watch_buffer,
         )
         stream = call.exchange.stream(media.content_type, dict(call.header_pairs()))
-        send: SendLine = lambda _, line: stream.send(line)  # noqa: E731 - the plain case of a callback
-        if call.stream_sender is not None:
-            send = call.stream_sender(stream)
+
+        def plain(_: str, line: bytes) -> bool:
+            return stream.send(line)
+
+        send: SendLine = plain if call.stream_sender is None else call.stream_sender(stream)
         view = self.view(call, resource, media)
         try:
             serve(self._backend.store, resource.storage, view, selection, start, options, stream, send)

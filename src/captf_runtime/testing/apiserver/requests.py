@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from captf_runtime.objects import Object
@@ -203,19 +203,3 @@ def delete_options(request: HttpRequest, body: Object | None) -> DeleteOptions:
         preconditions.get("resourceVersion"),
         grace,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ListOptions:
-    """Options of list and watch as they came; versions are checked where they are used."""
-
-    label_selector: str = ""
-    field_selector: str = ""
-    limit: int = 0
-    continue_token: str = ""
-    resource_version: str = ""
-    version_match: str = ""
-    timeout: int | None = None
-    bookmarks: bool = False
-    initial_events: bool | None = None
-    causes: tuple[Cause, ...] = field(default=())

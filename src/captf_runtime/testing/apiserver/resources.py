@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from captf_runtime.objects import Object
@@ -108,11 +108,6 @@ class Resource:
         return None
 
 
-@dataclass(slots=True)
-class _Group:
-    versions: list[str] = field(default_factory=list)
-
-
 class Registry:
     """The served resources. Reads take no lock: every change replaces the tables as a whole."""
 
@@ -195,6 +190,3 @@ def _rank(version: str) -> tuple[int, int, int, str]:
         return (3, 0, 0, version)
     stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
     return (stage, -int(found[1]), -int(found[3] or 0), version)
-
-
-version_rank = _rank

@@ -231,6 +231,10 @@ class ApiServer:
         chosen = tuple(groups) if groups is not None else (MASTERS,) if user == "admin" else ()
         return self.authenticator.add(user, chosen)
 
+    def revoke(self, token: str) -> None:
+        """Let a token count for nothing from now on; `token` then gives the user another one."""
+        self.authenticator.revoke(token)
+
     def kubeconfig(
         self,
         path: str | Path | None = None,

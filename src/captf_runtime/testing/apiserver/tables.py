@@ -107,20 +107,6 @@ def _completions(obj: Object, _: datetime) -> object:
     return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
 
 
-def _job_status(obj: Object, _: datetime) -> object:
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    true = {c.get("type") for c in conditions if c.get("status") == "True"}
-    for kind, shown in (("Complete", "Complete"), ("Failed", "Failed")):
-        if kind in true:
-            return shown
-    if obj["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    for kind in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
-        if kind in true:
-            return kind
-    return "Running"
-
-
 def _job_duration(obj: Object, now: datetime) -> object:
     state = obj.get("status") or {}
     start = state.get("startTime")

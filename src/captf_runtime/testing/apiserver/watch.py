@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -48,12 +47,6 @@ class Selection:
     def everything(self) -> bool:
         """Whether no selector narrows it inside its namespace."""
         return not self.labels.requirements and not self.fields.terms
-
-
-class StreamFaults(Protocol):
-    """What fault injection does to the lines of a watch; the plain one does nothing."""
-
-    def lines(self, kind: str, line: bytes) -> Iterable[bytes | None]: ...
 
 
 @dataclass(slots=True)

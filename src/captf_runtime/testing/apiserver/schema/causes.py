@@ -22,6 +22,7 @@ Reason = Literal[
     "FieldValueNotFound",
     "FieldValueTooLong",
     "FieldValueTooMany",
+    "NamespaceTerminating",
 ]
 
 _LABELS: dict[Reason, str] = {
