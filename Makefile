@@ -43,7 +43,7 @@ manifests: $(STAMP) ## Regenerate config/ from the code
 	@$(BIN)/python -m hack.crds
 
 lock: ## Renew requirements.txt from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet hack/build-requirements.in -o requirements.txt
+	uv pip compile pyproject.toml hack/build-requirements.in --extra test --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
 	uv pip compile hack/runner-requirements.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o hack/runner-requirements.txt
 
 clean: ## Remove the virtual environment and caches
