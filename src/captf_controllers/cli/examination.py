@@ -15,11 +15,13 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import names
 from captf_controllers.api.cluster import TerraformClusterSpec
 from captf_controllers.api.finalizers import finalizer_of
-from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_PLAN, is_mutable, workload_kind
+from captf_controllers.api.kinds import TERRAFORM_CLUSTER, is_mutable, workload_kind
 from captf_controllers.api.labels import CLUSTER_NAME
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.typed import SPEC_TYPES, STATUS_TYPES, spec_of, status_of
 from captf_controllers.api.workspace import WorkspaceSpec, WorkspaceStatus
+from captf_controllers.approvals.plans import live_plan
+from captf_controllers.approvals.store import list_plans
 from captf_controllers.cli.connection import Connection, permission
 from captf_controllers.deletion import dependents, destroys, retain
 from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state
@@ -82,7 +84,7 @@ class Examination:
     """What was found. A part that could not be read is None and its permission is in ``not_read``.
 
     ``facts`` are the facts of a deletion, of a live object those that one would be decided from now; None
-    when one of them could not be read. ``paused_by`` names what pauses the object, ``pending_plan`` the newest
+    when one of them could not be read. ``paused_by`` names what pauses the object, ``pending_plan`` the live
     TerraformPlan of it that nobody approved. ``pod`` is the newest pod
     of the active Job. ``reading`` is the state without anything of it that is secret but its outputs.
     """
@@ -225,11 +227,8 @@ class _Examiner:
             return False
 
     def _pending_plan(self, owner: Owner) -> str:
-        found = [
-            plan for plan in self.client.list(TERRAFORM_PLAN, owner.namespace) if _is_pending(plan, owner)
-        ]
-        newest = max(found, key=lambda plan: str(plan["metadata"].get("creationTimestamp")), default=None)
-        return name_of(newest) if newest is not None else ""
+        plan = live_plan(list_plans(self.client, owner))
+        return plan.name if plan is not None and not plan.approved else ""
 
     def _facts(self, found: Examination) -> Facts:
         """The facts of the deletion of the object, in the order and with the reads of the pass."""
@@ -340,15 +339,6 @@ def manager_leases(client: Client) -> tuple[ManagerLease, ...] | None:
             )
         )
     return tuple(found)
-
-
-def _is_pending(plan: Object, owner: Owner) -> bool:
-    spec, status = plan.get("spec") or {}, plan.get("status") or {}
-    return (
-        spec.get("targetRef") == {"kind": owner.kind, "name": owner.name}
-        and not spec.get("approved")
-        and status.get("phase", "Pending") == "Pending"
-    )
 
 
 def _retained(records: Records, reading: StateReading, kept: KeptSecrets, uid: str) -> RetainedFinding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import labels, names
 from captf_controllers.api.kinds import OWNER_KINDS, TERRAFORM_CLUSTER
+from captf_controllers.approvals.plans import approve_command
 from captf_controllers.cli.diagnosis import Exit
 from captf_controllers.cli.examination import Examination
 from captf_controllers.deletion import ways_out
@@ -12,9 +13,6 @@ from captf_controllers.deletion.facts import Subject
 from captf_controllers.deletion.ways_out import Way
 from captf_controllers.state.lock import LockKind
 from captf_runtime.objects import name_of
-
-#: The user name that an approval must carry, as kubectl finds it out.
-CALLER = "$(kubectl auth whoami -o jsonpath='{.status.userInfo.username}')"
 
 
 def of_ways(found: Examination, ways: tuple[Way, ...]) -> tuple[Exit, ...]:
@@ -208,11 +206,13 @@ def approve(found: Examination) -> tuple[Exit, ...]:
     if not plan:
         show = f"kubectl get terraformplans -n {found.subject.namespace}"
         return (Exit("see the plans of the namespace", (show,)),)
-    where = f"-n {found.subject.namespace} {plan}"
-    approval = f'{{\\"spec\\":{{\\"approved\\":true,\\"approvedBy\\":\\"{CALLER}\\"}}}}'
+    namespace = found.subject.namespace
     return (
-        Exit("read the plan", (f"kubectl get terraformplan {where} -o yaml",)),
-        Exit("approve it", (f'kubectl patch terraformplan {where} --type merge -p "{approval}"',)),
+        Exit("read the plan", (f"kubectl get terraformplan -n {namespace} {plan} -o yaml",)),
+        Exit(
+            "approve it, with your own user name as kubectl auth whoami tells it",
+            (approve_command(namespace, plan),),
+        ),
     )
 
 
