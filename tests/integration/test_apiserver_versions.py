@@ -118,3 +118,26 @@ def test_watches_end_when_their_kind_is_defined_anew(server: ApiServer, raw: Raw
     raw.delete(f"{DEFINITIONS}/{NAME}")
     assert [event["type"] for event in again][-1] == "DELETED"
     eventually(lambda: raw.get(RESOURCE).code == 404)
+
+
+@pytest.mark.requirement("AS5")
+def test_bindings_give_a_pod_its_node(raw: Raw) -> None:
+    pods = "/api/v1/namespaces/t/pods"
+    raw.create(pods, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+
+    def bind(pod: str = "p", **target: str) -> tuple[int, str]:
+        answer = raw.create(f"{pods}/p/binding", {"metadata": {"name": pod}, "target": target})
+        return answer.code, answer.json.get("message", "")
+
+    assert bind("other", kind="Node", name="n") == (400, "name in URL does not match name in Binding object")
+    unsupported = 'target.kind: Unsupported value: "Foo": supported values: "Node", "<empty>"'
+    assert bind(kind="Foo", name="n") == (500, unsupported)
+    assert bind(kind="Node") == (500, "target.name: Required value")
+    assert bind(kind="Node", name="n") == (201, "")
+    assert raw.get(f"{pods}/p")["spec"]["nodeName"] == "n"
+    assert "already assigned to node" in bind(kind="Node", name="m")[1]
+    graceful = raw.delete(f"{pods}/p?gracePeriodSeconds=7")
+    assert graceful["metadata"]["deletionGracePeriodSeconds"] == 7
+    assert raw.get(f"{pods}/p").code == 200
+    raw.delete(f"{pods}/p", {"gracePeriodSeconds": 0})
+    assert raw.get(f"{pods}/p").code == 404

@@ -470,7 +470,7 @@ class Backend:
         if not finalizers and not grace and not open_for:
             if write.dry_run:
                 return Outcome(record, deleted=True)
-            if resource.storage == "pods" and not metadata.get("deletionTimestamp"):
+            if resource.storage == "pods":
                 # The end of a pod is always graceful, if only for no time at all.
                 self._mark(metadata, 0, self.clock.now())
             return Outcome(self.store.remove(resource.storage, record, obj), deleted=True)

@@ -99,9 +99,10 @@ class Waker:
 
     def clear(self) -> None:
         """Forget earlier wakes; whatever they announced must be looked at afterwards."""
+        # In this order: a wake between the two lines is either still to be read or was announced in time.
+        self._set = False
         with contextlib.suppress(OSError):
             self._reader.recv(4096)
-        self._set = False
 
     def fileno(self) -> int:
         """For poll."""

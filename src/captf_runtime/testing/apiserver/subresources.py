@@ -170,11 +170,17 @@ class Bindings:
         )
         body = self._endpoints.bodies.read_as(call, "Binding", "", "v1")
         namespace, name = call.info.namespace, call.info.name
-        target = body.get("target") or {}
-        node, wanted = str(target.get("name") or ""), (body.get("metadata") or {}).get("uid")
-        if target.get("kind") not in (None, "", "Node") or not node:
-            cause = status.invalid_value("target", node, "a pod is bound to a Node by its name")
-            raise status.invalid("Binding", "", name, [cause])
+        given, target = body.get("metadata") or {}, body.get("target") or {}
+        if given.get("name") != name:
+            raise status.bad_request("name in URL does not match name in Binding object")
+        kind, node = str(target.get("kind") or ""), str(target.get("name") or "")
+        if kind not in ("", "Node"):
+            problem = status.unsupported_value("target.kind", kind, ("Node", "<empty>"))
+            raise status.plain_internal(str(problem))
+        if not node:
+            raise status.plain_internal(str(status.required("target.name")))
+        # Older servers do not look at the uid.
+        wanted = given.get("uid") if self._backend.mode == "modern" else None
 
         def change(pod: Object) -> Object:
             metadata, spec = pod["metadata"], pod["spec"]
