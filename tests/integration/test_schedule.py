@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.world import HEALTHY, OUTPUTS, TEAM, World
 
+from captf_controllers.api import names
 from captf_controllers.api.kinds import MACHINE, MACHINE_POOL
-from captf_runtime.objects import annotations_of, labels_of, name_of
+from captf_runtime.objects import LEASE, annotations_of, labels_of, name_of
 
 DRIFT: dict[str, Any] = {"create": 0, "update": 2, "replace": 0, "delete": 1, "resources": ["module.role.x"]}
 
@@ -141,3 +142,33 @@ def test_a_pool_that_scales_itself_writes_its_count_back(world: World) -> None:
     assert [event["note"] for event in world.events.of("ReplicasWrittenBack")] == [
         f"Wrote the observed replicas of MachinePool {name_of(pool)}: 4 → 1"
     ]
+
+
+def test_a_waiting_cluster_hands_its_leases_to_its_next_job_at_once(world: World) -> None:
+    """The inputs change while a cluster waits for a machine: the lease of the Job that never was is no obstacle."""
+    world.provisioned("TerraformCluster", "prod")
+    world.provisioned("TerraformMachine", "m1")
+    world.hold_run_lease("TerraformMachine", "m2", "captf-m-m2-apply-a1-000000")
+    world.client.patch(
+        LEASE,
+        names.run_lease(names.state_suffix(TEAM, "TerraformMachine", "m2")),
+        {
+            "metadata": {
+                "labels": {"cluster.x-k8s.io/cluster-name": "prod"},
+                "annotations": {"captf.io/lease-op": "apply"},
+            }
+        },
+        TEAM,
+    )
+    for image in ("v2", "v3"):
+        world.patch(
+            "TerraformCluster", "prod", {"spec": {"source": {"image": f"example.com/modules/x:{image}"}}}
+        )
+        world.settle("TerraformCluster", "prod")
+        assert (
+            world.says("TerraformCluster", "prod", "ApplyJobSucceeded")
+            == "Unknown/WaitingForMachineOperations"
+        )
+    world.advance(61)
+    world.settle("TerraformCluster", "prod")
+    assert op(world.running_job("prod")) == "apply"

@@ -110,6 +110,8 @@ def launch(client: Verbs, request: LaunchRequest, clock: Clock) -> Launched:
     deferred = _ensure_fresh(client, request.leases, clock)
     if deferred is not None:
         return deferred
+    held = request.leases.owner
+    request.leases.memory.creating(held.namespace, held.run_lease, held.write_lease)
     try:
         launched = create_or_adopt(client, request.job, request.owner_uid)
     except ApiError as error:

@@ -18,13 +18,14 @@ before the read that depends on it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import labels, names, reasons
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER
+from captf_controllers.jobs.lease_memory import LeaseMemory
 from captf_controllers.jobs.operations import MUTATING
 from captf_controllers.jobs.outcomes import FinishedJob
 from captf_controllers.jobs.pods import list_pods
@@ -123,6 +124,7 @@ class LeaseRequest:
         deadline_seconds: the Job's effective deadline, from which the backstop of the lease follows.
         operation_gate: whether cluster operations and machine operations exclude each other.
         deleting: whether the object is being deleted; a wait then names the way out.
+        memory: the leases that this process took for Jobs it never tried to create; by default none.
     """
 
     owner: LeaseOwner
@@ -131,6 +133,7 @@ class LeaseRequest:
     deadline_seconds: int
     operation_gate: bool = True
     deleting: bool = False
+    memory: LeaseMemory = field(default_factory=LeaseMemory, compare=False, repr=False)
 
     @property
     def gated(self) -> bool:
@@ -377,13 +380,14 @@ def _acquire(client: Verbs, name: str, which: str, request: LeaseRequest, clock:
     except AlreadyExists:
         pass
     else:
+        request.memory.took(namespace, name, request.job_name)
         return _Taken()
     try:
         lease = client.get(LEASE, name, namespace)
     except NotFound:
         return _Busy("")
     holder = holder_of(lease)
-    if holder != request.job_name and not is_free(client, lease, clock.now()):
+    if holder != request.job_name and not _may_take(client, lease, request, clock.now()):
         return _Busy(holder)
     mine = _lease(name, which, request, clock.now())
     mine["metadata"]["uid"] = uid_of(lease)
@@ -392,9 +396,25 @@ def _acquire(client: Verbs, name: str, which: str, request: LeaseRequest, clock:
         client.update(LEASE, mine)
     except (Conflict, NotFound):
         return _Busy("")
+    request.memory.took(namespace, name, request.job_name)
     if holder in ("", request.job_name):
         return _Taken()
     return _Taken((holder,))
+
+
+def _may_take(client: Verbs, lease: Object, request: LeaseRequest, now: datetime) -> bool:
+    """Whether a lease in another Job's name may be taken over.
+
+    A free one, and one that this very process took for another Job of the same object that it never tried to
+    create (the inputs changed while a start waited): nothing can come of that one any more.
+    """
+    namespace, holder = request.owner.namespace, holder_of(lease)
+    if request.memory.never_started(namespace, name_of(lease), holder):
+        try:
+            client.get(JOB, holder, namespace, metadata_only=True)
+        except NotFound:
+            return True
+    return is_free(client, lease, now)
 
 
 def _lease(name: str, which: str, request: LeaseRequest, now: datetime) -> Object:

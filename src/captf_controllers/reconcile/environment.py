@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from captf_controllers.jobs.lease_memory import LeaseMemory
 from captf_controllers.jobs.slots import JobSlots
 from captf_controllers.observability.metrics import Metrics
 from captf_controllers.state.cache import StateCache
@@ -53,3 +54,4 @@ class Environment:
     options: Options
     slots: JobSlots
     states: StateCache
+    lease_memory: LeaseMemory = field(default_factory=LeaseMemory)

@@ -95,6 +95,7 @@ def start(scope: Scope, request: StartRequest, material: Material | NoInputsObst
         deadline_seconds=request.config.jobs.deadline_seconds,
         operation_gate=scope.env.options.cluster_operation_gate,
         deleting=scope.deleting,
+        memory=scope.env.lease_memory,
     )
     try:
         acquired = acquire_leases(scope.client, lease, scope.env.clock)
