@@ -316,3 +316,27 @@ def test_a_connection_serves_on_after_a_watch_that_ended(raw: Raw, maps: str) ->
     connection._connection.request("GET", "/version", headers=raw.headers())
     assert connection._connection.getresponse().status == 200
     connection.close()
+
+
+@pytest.mark.requirement("AS26")
+def test_many_watchers_see_the_same_events_while_many_write(raw: Raw, server: ApiServer, maps: str) -> None:
+    start = raw.get(maps).version
+    seen: list[list[str]] = []
+
+    def follow() -> None:
+        watch = raw.watch(f"{maps}?watch=1&timeoutSeconds=60&resourceVersion={start}")
+        seen.append([watch.event()["object"]["metadata"]["resourceVersion"] for _ in range(200)])
+        watch.close()
+
+    def write(worker: int) -> None:
+        fill(Raw(server), maps, *(f"w{worker}-{index}" for index in range(50)))
+
+    watchers = [threading.Thread(target=follow) for _ in range(8)]
+    writers = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
+    for thread in [*watchers, *writers]:
+        thread.start()
+    for thread in [*writers, *watchers]:
+        thread.join(30)
+    assert len(seen) == 8
+    assert all(versions == seen[0] for versions in seen)
+    assert sorted(seen[0], key=int) == seen[0]

@@ -88,21 +88,24 @@ class Waker:
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
+        self._lock = threading.Lock()
         self._set = False
 
     def wake(self) -> None:
-        """End the present or the next wait; never blocks."""
-        if not self._set:
-            self._set = True
-            with contextlib.suppress(OSError):
-                self._writer.send(b"\0")
+        """End the present or the next wait; never blocks for long."""
+        with self._lock:
+            if not self._set:
+                self._set = True
+                with contextlib.suppress(OSError):
+                    self._writer.send(b"\0")
 
     def clear(self) -> None:
         """Forget earlier wakes; whatever they announced must be looked at afterwards."""
-        # In this order: a wake between the two lines is either still to be read or was announced in time.
-        self._set = False
-        with contextlib.suppress(OSError):
-            self._reader.recv(4096)
+        # Under the lock the flag is set exactly while a byte waits to be read; otherwise wakes get lost.
+        with self._lock:
+            with contextlib.suppress(OSError):
+                self._reader.recv(4096)
+            self._set = False
 
     def fileno(self) -> int:
         """For poll."""
