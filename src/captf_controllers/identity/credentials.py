@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from captf_controllers.api import conditions as types
-from captf_controllers.api import reasons
+from captf_controllers.api import names, reasons
 from captf_controllers.api.conditions import FALSE, TRUE, UNKNOWN
 from captf_controllers.api.identity import TerraformClusterIdentitySpec
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER_IDENTITY
@@ -296,8 +296,8 @@ def _revoke(client: Verbs, request: CredentialsRequest, identity: str, events: E
         return
     events.normal(
         reasons.EVENT_MIRROR_REMOVED,
-        f"The credential mirror of TerraformClusterIdentity {identity} was removed from namespace "
-        f"{namespace}: the identity does not exist or does not allow it",
+        f"Secret {names.credential_mirror(identity)}, the mirror of TerraformClusterIdentity {identity}, was "
+        f"removed from namespace {namespace}: the identity does not exist or does not allow it",
     )
 
 
@@ -321,7 +321,7 @@ def _leave(client: Verbs, namespace: str, uid: str, identity: str, events: Event
     if result is MirrorResult.DELETED:
         events.normal(
             reasons.EVENT_MIRROR_REMOVED,
-            f"The credential mirror of TerraformClusterIdentity {identity} was removed from namespace "
-            f"{namespace}: its last user is gone",
+            f"Secret {names.credential_mirror(identity)}, the mirror of TerraformClusterIdentity {identity}, was "
+            f"removed from namespace {namespace}: its last user is gone",
         )
     return result

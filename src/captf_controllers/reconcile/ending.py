@@ -21,6 +21,7 @@ from captf_controllers.deletion.decision import (
     decide,
 )
 from captf_controllers.deletion.facts import CredentialsObstacle, EarlyFacts, Facts, RestoreFinding
+from captf_controllers.deletion.secrets import list_backups
 from captf_controllers.inputs.build import Inputs, InputsRequest, gather
 from captf_controllers.inputs.records import choose_record
 from captf_controllers.observability.observation import Observation
@@ -221,6 +222,8 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
         uid=scope.uid,
         identity=identity.name if mirrored and identity is not None else "",
     )
+    if step.mode == "abandoned":
+        _warn_of_lost_backups(scope)
     result = cleanup.clean_up(scope.client, target, step.mode, scope.now)
     match result:
         case RunLeaseLive(lease):
@@ -243,6 +246,16 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
             scope.terminal_events += _release_events(scope, step, kept)
             scope.ctx.logger.info("object released", mode=step.mode, cause=step.cause)
             return Outcome(release=True)
+
+
+def _warn_of_lost_backups(scope: Scope) -> None:
+    """Backups go with the object: after an abandon nothing is left to restore from."""
+    backups = list_backups(scope.client, scope.names)
+    if backups:
+        scope.ctx.logger.warning(
+            "the object is abandoned and its state backups go with it: no restore is possible afterwards",
+            backups=len(backups),
+        )
 
 
 def _release_events(scope: Scope, step: Cleanup, kept: Kept) -> list[PendingEvent]:

@@ -16,7 +16,7 @@ from captf_controllers.reconcile import guards, release
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
 from captf_controllers.reconcile.state_step import backup_exists, signals
 from captf_controllers.state.reader import read_state
-from captf_runtime.client.errors import Conflict
+from captf_runtime.client.errors import ApiError, Conflict
 from captf_runtime.client.patches import remove_finalizer
 from captf_runtime.queue import policies
 
@@ -34,7 +34,12 @@ def may_release(scope: Scope) -> bool:
         return False
     if scope.adapter.dependents(scope):
         return False
-    if not read_state(scope.client, scope.namespace, scope.names.suffix, scope.env.states).no_state:
+    try:
+        reading = read_state(scope.client, scope.namespace, scope.names.suffix, scope.env.states)
+    except ApiError as error:
+        scope.ctx.logger.warning("state not read; it counts as one that exists", err=error)
+        return False
+    if not reading.no_state:
         return False
     known = signals(scope, read_records(scope.client, Owner.of(scope.obj)))
     return ever_applied(known, lambda: backup_exists(scope)) is None and not known.unconfirmed_job

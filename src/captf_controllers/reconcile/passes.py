@@ -15,6 +15,7 @@ from captf_controllers.api.kinds import TERRAFORM_CLUSTER
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.typed import spec_of
 from captf_controllers.api.workspace import ActiveJob, SourceStatus
+from captf_controllers.deletion.retain import retained_finding
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.records import choose_record, read_records
 from captf_controllers.jobs.reporting import pull_failed_observation
@@ -57,7 +58,7 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
     scope.config = config
     views = list_jobs(scope.env.cache, scope.namespace, scope.kind.kind, scope.name, uid=scope.uid)
     records = read_records(scope.client, Owner.of(scope.obj))
-    _mirror_digest(scope, records.pinned_digest)
+    _mirror_digest(scope, records)
     if scope.deleting and paused:
         scope.observe(Observation(types.DELETING, types.TRUE, "Deleting", _paused_message(scope)))
     books = keep_books(scope, views, records, config)
@@ -65,7 +66,7 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
     if not paused:
         plan_step.keep_plans(scope, books, config)
     drift.show(scope, books, config)
-    _mirror_digest(scope, books.records.pinned_digest)
+    _mirror_digest(scope, books.records)
     if paused:
         return _paused(scope, books)
     config = _with_recorded_identity(scope, config, books)
@@ -107,7 +108,10 @@ def _set_up(scope: Scope) -> EffectiveConfig:
     return config
 
 
-def _mirror_digest(scope: Scope, digest: str) -> None:
+def _mirror_digest(scope: Scope, records: Records) -> None:
+    """Show the pinned digest, unless the records are an earlier object's: nothing of those is shown."""
+    foreign = retained_finding(records.secrets, scope.uid).foreign_uid
+    digest = "" if foreign else records.pinned_digest
     source = scope.status.source or SourceStatus()
     if (source.image_digest or "") != digest:
         scope.update(
