@@ -17,7 +17,7 @@ from captf_controllers.api.typed import spec_of
 from captf_controllers.api.workspace import ActiveJob, SourceStatus
 from captf_controllers.deletion.retain import retained_finding
 from captf_controllers.inputs import records as inputs_records
-from captf_controllers.inputs.records import choose_record, read_records
+from captf_controllers.inputs.records import Records, choose_record, read_records
 from captf_controllers.jobs.reporting import pull_failed_observation
 from captf_controllers.jobs.stuck import (
     KnownImages,
