@@ -49,7 +49,7 @@ def normalised(value: Any, case: Case) -> Any:
         for key, item in value.items():
             if key == "managedFields" and not case.keep_managed_fields:
                 continue
-            if key == "selfLink":
+            if key == "selfLink" or (key == "continue" and not item):
                 continue
             if key in _TIMES and isinstance(item, str) and _TIME.fullmatch(item):
                 out[key] = "<time>"
