@@ -93,8 +93,8 @@ GROUP = "cases.example.com"
 
 
 @pytest.fixture(scope="session")
-def custom_resources(server: Server) -> Iterator[None]:
-    """The definitions that the cases share, served."""
+def custom_resources(server: Server) -> Iterator[dict[str, str]]:
+    """The definitions that the cases share, served; and children in `namespace` whose owners are deleted already."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for definition in definitions(GROUP):
         created = server.call("POST", path, definition)
@@ -107,9 +107,29 @@ def custom_resources(server: Server) -> Iterator[None]:
         while server.call("GET", served).code != 200:
             assert time.monotonic() < deadline, f"{served} is not served"
             threading.Event().wait(0.05)
-    yield
+    namespace = f"owned-{uuid.uuid4().hex[:12]}"
+    _leave_children(server, namespace)
+    yield {"namespace": namespace}
     for definition in definitions(GROUP):
         server.call("DELETE", f"{path}/{definition['metadata']['name']}")
+
+
+def _leave_children(server: Server, namespace: str) -> None:
+    """ConfigMaps in a namespace of their own that were owned by custom resources."""
+    server.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    scoped = f"/apis/{GROUP}/v1/namespaces/{namespace}/widgets"
+    for kind, path in (("Widget", scoped), ("Realm", f"/apis/{GROUP}/v1/realms")):
+        body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": namespace}}
+        owner = server.call("POST", path, body)
+        assert owner.code == 201, owner.body
+        reference = {
+            **{key: body[key] for key in ("apiVersion", "kind")},
+            "name": namespace,
+            "uid": owner.metadata["uid"],
+        }
+        child = {"metadata": {"name": kind.lower(), "ownerReferences": [reference]}}
+        assert server.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", child).code == 201
+        assert server.call("DELETE", f"{path}/{namespace}").code == 200
 
 
 def case_id(node: pytest.Item) -> str:

@@ -39,7 +39,7 @@ def failed(
     assert answer.body["apiVersion"] == "v1"
     assert answer.body["status"] == "Failure"
     assert answer.body["code"] == code
-    assert (answer.reason, answer.message) == (reason, message)
+    assert (answer.reason, answer.message) == (reason, message), (answer.reason, answer.message)
     assert answer.body.get("details") == details
 
 

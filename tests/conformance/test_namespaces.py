@@ -30,7 +30,7 @@ def conditions(answer: Answer) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def doomed(server: Server, custom_resources: None) -> Iterator[Doomed]:
+def doomed(server: Server, custom_resources: dict[str, str]) -> Iterator[Doomed]:
     """Namespaces that were deleted with different content, by case."""
     names = {case: f"doomed-{case}-{uuid.uuid4().hex[:8]}" for case in CASES}
 

@@ -79,7 +79,7 @@ def test_merge_with_a_stale_version(k: Case) -> None:
     assert k.get(k.path("configmaps", "a")).body["data"] == {"a": "2"}
 
 
-def test_merge_of_a_custom_resource(k: Case, custom_resources: None) -> None:
+def test_merge_of_a_custom_resource(k: Case, custom_resources: dict[str, str]) -> None:
     path = k.path(f"widgets.{GROUP}")
     k.post(path, widget(GROUP, "a", {"color": "red", "options": {"a": "1", "b": "2"}}))
     answer = k.patch(f"{path}/a", {"spec": {"color": None, "options": {"a": None}}})
@@ -185,7 +185,7 @@ def test_json_patch_with_too_many_operations(k: Case) -> None:
     failed(answer, 413, "RequestEntityTooLarge", text)
 
 
-def test_json_patch_of_a_custom_resource(k: Case, custom_resources: None) -> None:
+def test_json_patch_of_a_custom_resource(k: Case, custom_resources: dict[str, str]) -> None:
     path = k.path(f"widgets.{GROUP}")
     k.post(path, widget(GROUP, "a", {"plain": ["a", "b"]}))
     operations = [
@@ -291,7 +291,7 @@ def test_strategic_null_deletes(k: Case) -> None:
     assert answer.body["data"] == {"b": "2"}
 
 
-def test_strategic_of_a_custom_resource(k: Case, custom_resources: None) -> None:
+def test_strategic_of_a_custom_resource(k: Case, custom_resources: dict[str, str]) -> None:
     path = k.path(f"widgets.{GROUP}")
     k.post(path, widget(GROUP, "a"))
     answer = k.patch(f"{path}/a", {"spec": {"size": 3}}, STRATEGIC)

@@ -93,10 +93,6 @@ RESULTS: dict[str, dict[str, Any]] = {
     # An event with an eventTime about a cluster-scoped object.
     "event/cluster-scoped-namespace": {"1.20": "kube-system", "1.32": "default"},
     "event/immutable": {"1.20": 200, "1.32": 422},
-    "reads/unknown-field": {
-        "1.20": "field label not supported: spec.size",
-        "1.32": '"spec.size" is not a known field selector: only "metadata.name", "metadata.namespace"',
-    },
     # Streaming lists came with 1.27; before, their parameters are not known.
     "watch/initial-events": {"1.20": 422, "1.32": 200},
     "watch/initial-events-alone": {"1.20": 200, "1.32": 422},

@@ -248,7 +248,11 @@ class RealControlPlane:
             serialization.NoEncryption(),
         )
         self._write_private("service-accounts.key", pem)
-        rows = [f'{user.token},{user.name},{user.name},"{",".join(user.groups)}"' for user in self.users]
+        # A fourth column that is empty would be a group without a name.
+        rows = [
+            f"{user.token},{user.name},{user.name}" + (f',"{",".join(user.groups)}"' if user.groups else "")
+            for user in self.users
+        ]
         self._write_private("tokens.csv", ("\n".join(rows) + "\n").encode())
 
     def _write_private(self, name: str, content: bytes) -> None:

@@ -435,7 +435,10 @@ class Backend:
             metadata["resourceVersion"] = str(record.version)
             return Outcome(_unstored(record.namespace, record.name, stored), deleted=finished)
         if finished:
-            return Outcome(self.store.remove(resource.storage, record, stored), deleted=True)
+            # Watchers see the object as it was stored last, the writer as it wrote it.
+            removed = self.store.remove(resource.storage, record)
+            metadata["resourceVersion"] = str(removed.version)
+            return Outcome(_unstored(record.namespace, record.name, stored), deleted=True)
         return Outcome(self.store.replace(resource.storage, record, stored))
 
     def _check_preconditions(self, resource: Resource, record: Record, options: DeleteOptions) -> None:
