@@ -74,17 +74,19 @@ class Server:
         version: `1.20` or `1.32`: which column of the table of version-dependent results holds.
         url: its address.
         tokens: bearer token of each user.
-        context: TLS, for https.
+        authority: the certificate authority in PEM, for https.
     """
 
     def __init__(
-        self, name: str, version: str, url: str, tokens: dict[str, str], context: ssl.SSLContext | None = None
+        self, name: str, version: str, url: str, tokens: dict[str, str], authority: str = ""
     ) -> None:
         self.name = name
         self.version = version
         self._parts = urlsplit(url)
         self._tokens = tokens
-        self._context = context
+        self._url = url
+        self._authority = authority
+        self._context = ssl.create_default_context(cadata=authority) if authority else None
         self._local = threading.local()
 
     @property
@@ -93,6 +95,20 @@ class Server:
 
     def token(self, user: str) -> str:
         return self._tokens[user]
+
+    def kubeconfig(self) -> dict[str, Any]:
+        """A kubeconfig for the admin, for programs that want one."""
+        cluster: dict[str, Any] = {"server": self._url}
+        if self._authority:
+            cluster["certificate-authority-data"] = base64.b64encode(self._authority.encode()).decode()
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": self._tokens["admin"]}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
 
     def connect(self, timeout: float = 30.0) -> http.client.HTTPConnection:
         """A new connection."""
@@ -166,11 +182,8 @@ def server_of_kubeconfig(path: str | Path, name: str) -> Server:
     cluster = _named(config["clusters"], context["cluster"])["cluster"]
     tokens = {entry["name"]: entry["user"]["token"] for entry in config["users"] if "token" in entry["user"]}
     tokens.setdefault("admin", tokens.get(context["user"], ""))
-    tls: ssl.SSLContext | None = None
-    if cluster["server"].startswith("https"):
-        authority = cluster.get("certificate-authority-data")
-        tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode() if authority else None)
-    server = Server(name, "", cluster["server"], tokens, tls)
+    authority = base64.b64decode(cluster.get("certificate-authority-data") or "").decode()
+    server = Server(name, "", cluster["server"], tokens, authority)
     version = server.call("GET", "/version").body["gitVersion"].lstrip("v").split(".")
     server.version = "1.20" if int(version[1]) < 22 else "1.32"
     return server

@@ -319,7 +319,8 @@ class TestReviews:
     def test_self_about_a_path(self, k: Case) -> None:
         path = f"{self.ACCESS}/selfsubjectaccessreviews"
         body = {"spec": {"nonResourceAttributes": {"path": "/version", "verb": "get"}}}
-        assert k.post(path, body, user="nobody").body["status"]["allowed"] is True
+        # Which of several bindings allows it is not certain.
+        assert k.post(path, body, user="nobody", record=False).body["status"]["allowed"] is True
 
     def test_review_is_not_for_everybody(self, k: Case) -> None:
         spec = {"user": "viewer", "resourceAttributes": self.attributes(k, "get")}

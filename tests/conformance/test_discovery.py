@@ -139,7 +139,9 @@ BUILT_IN: list[tuple[str, str, str, bool, list[str]]] = [
 
 @pytest.mark.requirement("AS5")
 @pytest.mark.parametrize(
-    ("path", "plural", "kind", "namespaced", "short"), BUILT_IN, ids=lambda value: str(value)[:40]
+    ("path", "plural", "kind", "namespaced", "short"),
+    BUILT_IN,
+    ids=[f"{entry[1]}-{entry[0].split('/')[-2]}" for entry in BUILT_IN],
 )
 def test_built_in(k: Case, path: str, plural: str, kind: str, namespaced: bool, short: list[str]) -> None:
     found = resources(k, path)[plural]
