@@ -67,9 +67,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield from _real()
         return
     modern = name == "embedded-modern"
-    with ApiServer(rbac=True, mode="modern" if modern else "1.20") as embedded:
+    # With TLS, because kubectl sends no token without it.
+    with ApiServer(tls=True, rbac=True, mode="modern" if modern else "1.20") as embedded:
         tokens = {user: embedded.token(user, groups) for user, groups in USERS.items()}
-        target = Server(name, "1.32" if modern else "1.20", embedded.url, tokens)
+        authority = (embedded.certificate_authority or b"").decode()
+        target = Server(name, "1.32" if modern else "1.20", embedded.url, tokens, authority)
         yield target
         target.close()
 

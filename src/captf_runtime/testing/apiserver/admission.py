@@ -162,6 +162,7 @@ class ValidatingWebhooks:
                 return
             detail = f"failed calling webhook {status.quote(name)}: {problem}"
             raise status.internal(detail) from problem
+        attributes.warnings.extend(str(text) for text in response.get("warnings") or [])
         if allowed:
             return
         result = response.get("status") or {}
@@ -282,7 +283,8 @@ def _review(attributes: Attributes) -> Object:
         "object": attributes.new,
         "oldObject": attributes.old,
         "dryRun": attributes.dry_run,
-        "options": attributes.options,
+        "options": attributes.options
+        or {"kind": f"{attributes.operation.title()}Options", "apiVersion": "meta.k8s.io/v1"},
     }
     if attributes.subresource:
         request |= {"subResource": attributes.subresource, "requestSubResource": attributes.subresource}

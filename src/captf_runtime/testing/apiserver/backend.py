@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
@@ -47,6 +47,8 @@ class Attributes:
     dry_run: bool
     user: User
     options: Object | None = None
+    warnings: list[str] = field(default_factory=list)
+    """What admission wants to tell the writer; it may add to them."""
 
 
 INTERNAL_USER = User("system:apiserver", (MASTERS,))
@@ -76,6 +78,8 @@ class Write:
     admission: bool = True
     applied: bool = False
     """The object already carries the managedFields of a server-side apply."""
+    warnings: list[str] = field(default_factory=list)
+    """What the writer is told besides the answer."""
 
 
 INTERNAL = Write(admission=False)
@@ -169,7 +173,16 @@ class Backend:
             metadata["managedFields"] = owners
         name = metadata.get("name") or ""
         attributes = Attributes(
-            "CREATE", resource, "", namespace, name, full(resource, obj), None, write.dry_run, write.user
+            "CREATE",
+            resource,
+            "",
+            namespace,
+            name,
+            full(resource, obj),
+            None,
+            write.dry_run,
+            write.user,
+            warnings=write.warnings,
         )
         self._admit(self.gates, attributes, write)
         causes = self._validate_metadata(resource, metadata) + strategy.validate(obj, context)
@@ -289,6 +302,7 @@ class Backend:
                 full(resource, resource.strategy.view(record.copy())),
                 write.dry_run,
                 write.user,
+                warnings=write.warnings,
             )
             self._admit(self.gates, attributes, write)
             self._check_preconditions(resource, record, options)
@@ -406,6 +420,7 @@ class Backend:
             full(resource, old),
             write.dry_run,
             write.user,
+            warnings=write.warnings,
         )
         self._admit(self.gates, attributes, write)
         causes = self._validate_metadata(resource, metadata)

@@ -39,6 +39,7 @@ def write_of(call: Call, options: requests.WriteOptions, *, applied: bool = Fals
         manager=options.field_manager or call.manager,
         dry_run=options.dry_run,
         applied=applied,
+        warnings=call.warnings,
     )
 
 

@@ -130,7 +130,7 @@ class Endpoints:
         """DELETE of one object."""
         media = call.media()
         options = requests.delete_options(call.exchange.request, self.bodies.delete_options(call))
-        write = Write(user=call.user, dry_run=options.dry_run)
+        write = Write(user=call.user, dry_run=options.dry_run, warnings=call.warnings)
         outcome = self.backend.delete(resource, call.info.namespace, call.info.name, options, write)
         if not outcome.deleted or resource.returns_deleted:
             self._respond_with(call, resource, media, outcome)
@@ -152,7 +152,7 @@ class Endpoints:
         selection = self.reading.selection(call, resource)
         store = self.backend.store
         listed = [r for r in store.list(resource.storage, selection.namespace) if selection.holds(r)]
-        write = Write(user=call.user, dry_run=options.dry_run)
+        write = Write(user=call.user, dry_run=options.dry_run, warnings=call.warnings)
         for record in listed:
             try:
                 self.backend.delete(resource, record.namespace, record.name, options, write)

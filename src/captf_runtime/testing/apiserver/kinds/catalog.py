@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from captf_runtime.testing.apiserver.customresources import DefinitionStrategy
-from captf_runtime.testing.apiserver.kinds.base import Mode, Strategy
+from captf_runtime.testing.apiserver.kinds.base import Strategy
 from captf_runtime.testing.apiserver.kinds.config import ConfigMapStrategy, SecretStrategy
 from captf_runtime.testing.apiserver.kinds.events import CoreEventStrategy, EventStrategy
 from captf_runtime.testing.apiserver.kinds.leases import LeaseStrategy
 from captf_runtime.testing.apiserver.kinds.namespaces import NamespaceStrategy
 from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
 from captf_runtime.testing.apiserver.kinds.rbac import BindingStrategy, RoleStrategy
+from captf_runtime.testing.apiserver.kinds.webhooks import WebhookConfigurationStrategy
 from captf_runtime.testing.apiserver.kinds.workloads import DeploymentStrategy, JobStrategy, PodStrategy
 from captf_runtime.testing.apiserver.resources import STATUS, Registry, Resource, Subresource
 
@@ -24,13 +25,6 @@ class NodeStrategy(Strategy):
 
     def unknown_field(self, field: str) -> str:
         return f"field label not supported: {field}"
-
-
-class GenerationalStrategy(Strategy):
-    """A kind without rules of its own whose generation counts the changes of its content."""
-
-    generation_modes: tuple[Mode, ...] = ("modern", "1.20")
-    unconditional_update = False
 
 
 def built_in() -> list[Resource]:
@@ -78,7 +72,7 @@ def built_in() -> list[Resource]:
         ),
         Resource(
             ADMISSION_GROUP, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
-            GenerationalStrategy(), namespaced=False, categories=("api-extensions",),
+            WebhookConfigurationStrategy(), namespaced=False, categories=("api-extensions",),
         ),
         Resource(
             AUTHENTICATION_GROUP, "v1", "tokenreviews", "TokenReview", Strategy(), namespaced=False, verbs=create,
