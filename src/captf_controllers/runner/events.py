@@ -9,19 +9,16 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import quote
 
 from captf_controllers.runner.log import Log
+from captf_controllers.runner.service_account import ServiceAccount, Unusable
 from captf_controllers.runner.text import cut
 
-SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-SERVICE_ACCOUNT_VARIABLE = "CAPTF_SERVICE_ACCOUNT_DIR"
 CONTROLLER = "captf.io/runner"
 
 _TIMEOUT = 2.0
@@ -29,10 +26,6 @@ _MOST_FAILURES = 3
 _LONGEST_NOTE = 1024
 _LONGEST_WORD = 128
 _LONGEST_NAME = 200
-
-
-class EventsUnusable(Exception):
-    """Events cannot be posted at all: no usable object reference or in-cluster configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +43,11 @@ class ObjectReference:
         """Reads `<apiVersion>/<kind>/<namespace>/<name>/<uid>`; the apiVersion may hold a slash itself.
 
         Raises:
-            EventsUnusable: a part is missing or empty.
+            Unusable: a part is missing or empty.
         """
         parts = text.rsplit("/", 4)
         if len(parts) != 5 or not all(parts) or not all(parts[0].split("/")):
-            raise EventsUnusable("--event-object is not <apiVersion>/<kind>/<namespace>/<name>/<uid>")
+            raise Unusable("--event-object is not <apiVersion>/<kind>/<namespace>/<name>/<uid>")
         return cls(*parts)
 
 
@@ -89,19 +82,8 @@ class Recorder:
             return
         try:
             self._object = ObjectReference.parse(reference)
-            self._host = environ.get("KUBERNETES_SERVICE_HOST", "")
-            port = environ.get("KUBERNETES_SERVICE_PORT", "")
-            if not self._host or not port.isdecimal():
-                raise EventsUnusable("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
-            self._port = int(port)
-            self._account = Path(environ.get(SERVICE_ACCOUNT_VARIABLE) or SERVICE_ACCOUNT)
-            try:
-                self._tls = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
-            except (OSError, ssl.SSLError) as error:
-                reason = getattr(error, "strerror", None) or "no certificate in it"
-                raise EventsUnusable(f"the service account's ca.crt cannot be used: {reason}") from None
-            self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        except EventsUnusable as error:
+            self._account = ServiceAccount.of(environ)
+        except Unusable as error:
             self._object = None
             log.warning("events are off", reason=str(error))
 
@@ -150,7 +132,8 @@ class Recorder:
                 "name": self._job_name,
             }
         try:
-            status = self._post(about.namespace, json.dumps(event).encode())
+            path = f"/apis/events.k8s.io/v1/namespaces/{quote(about.namespace, safe='')}/events"
+            status, _ = self._account.request("POST", path, json.dumps(event).encode(), timeout=_TIMEOUT)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._fail(type(error).__name__)
             return
@@ -158,24 +141,6 @@ class Recorder:
             self._failures = 0
         else:
             self._fail(f"status {status}")
-
-    def _post(self, namespace: str, body: bytes) -> int:
-        # The token is read for every event: the kubelet renews it during a long run.
-        token = (self._account / "token").read_text(encoding="ascii").strip()
-        connection = http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT, context=self._tls)
-        deadline = time.monotonic() + _TIMEOUT
-        try:
-            connection.request(
-                "POST",
-                f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events",
-                body,
-                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-            )
-            if connection.sock is not None:
-                connection.sock.settimeout(max(deadline - time.monotonic(), 0.01))
-            return connection.getresponse().status
-        finally:
-            connection.close()
 
     def _fail(self, reason: str) -> None:
         self._failures += 1

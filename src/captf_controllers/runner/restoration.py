@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 MOST_CHUNKS = 32
@@ -32,31 +33,61 @@ def assemble(config: Path, chunks: int) -> bytes:
     Raises:
         RestoreError: a wrong number, a piece that cannot be read, damaged compression, too much, or no JSON.
     """
+    state = _decompress(pieces(config, chunks))
+    _parse(state)
+    return state
+
+
+def pieces(config: Path, chunks: int) -> list[bytes]:
+    """The compressed pieces of a backup, in order.
+
+    Raises:
+        RestoreError: a wrong number, or a piece that cannot be read.
+    """
     if not 1 <= chunks <= MOST_CHUNKS:
         raise RestoreError(f"--restore-chunks is {chunks}, want 1 to {MOST_CHUNKS}")
-    decompressor = zlib.decompressobj(_GZIP)
-    state = bytearray()
+    found: list[bytes] = []
     for index in range(chunks):
-        piece = config / "restore" / str(index)
         try:
-            compressed = piece.read_bytes()
+            found.append((config / "restore" / str(index)).read_bytes())
         except OSError as error:
             raise RestoreError(f"piece {index} of the backup cannot be read: {error.strerror}") from None
+    return found
+
+
+def is_state(compressed: Sequence[bytes]) -> bool:
+    """Whether compressed pieces hold, in this order, a state that a runtime without encryption can read."""
+    try:
+        document = _parse(_decompress(compressed))
+    except RestoreError:
+        return False
+    return (
+        isinstance(document, dict) and document.get("version") == 4 and "encryption_version" not in document
+    )
+
+
+def _decompress(compressed: Sequence[bytes]) -> bytes:
+    decompressor = zlib.decompressobj(_GZIP)
+    state = bytearray()
+    for index, piece in enumerate(compressed):
         if decompressor.eof:
-            continue
+            break
         try:
-            state += decompressor.decompress(compressed, MOST_BYTES + 1 - len(state))
+            state += decompressor.decompress(piece, MOST_BYTES + 1 - len(state))
         except zlib.error:
             raise RestoreError(f"piece {index} of the backup is no valid gzip data") from None
         if len(state) > MOST_BYTES:
             raise RestoreError(f"the backup holds more than {MOST_BYTES} bytes when decompressed")
     if not decompressor.eof:
-        raise RestoreError(f"the backup ends in the middle of its gzip data after {chunks} pieces")
+        raise RestoreError(f"the backup ends in the middle of its gzip data after {len(compressed)} pieces")
+    return bytes(state)
+
+
+def _parse(state: bytes) -> object:
     try:
-        json.loads(state)
+        return json.loads(state)
     except (ValueError, RecursionError):
         raise RestoreError("the backup does not hold valid JSON") from None
-    return bytes(state)
 
 
 def managed_count(listing: str) -> int:

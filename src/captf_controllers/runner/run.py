@@ -38,6 +38,8 @@ from captf_controllers.runner.plan import (
 )
 from captf_controllers.runner.process import Exit, Interruption, run_child
 from captf_controllers.runner.redaction import Redactor, add_environment, add_inputs, add_plan
+from captf_controllers.runner.service_account import ServiceAccount, Unusable
+from captf_controllers.runner.state_secrets import StateSecrets, StateSecretsError
 from captf_controllers.runner.text import cut
 from captf_controllers.runner.workspace import PrepareError, Workspace, prepare, write_private
 
@@ -212,6 +214,8 @@ class Run:
     # Operations
 
     def _operate(self) -> None:
+        if self.settings.op == "restore":
+            self._put_backup_in_place()
         self._run_step(
             "init",
             ["init", *self._locking, *(f"-backend-config={value}" for value in self.settings.backend_config)],
@@ -388,6 +392,33 @@ class Run:
             )
         except RunFailed:
             self.log.error("the local copy of the state could not be pushed: the new state is lost")
+
+    def _put_backup_in_place(self) -> None:
+        """Writes the backup over a state that is missing or that no runtime could read.
+
+        Does nothing over a state that reads: pushing over that is the runtime's own work, under its lock.
+        """
+        try:
+            account = ServiceAccount.of(self.environ)
+        except Unusable as error:
+            self.log.warning("the present state is not looked at before it is restored", reason=str(error))
+            return
+        secrets = StateSecrets.of(account, self.settings.backend_config)
+        if secrets is None or self.interruption:
+            return
+        try:
+            present = secrets.present()
+            if secrets.readable(present):
+                return
+            holder = secrets.lock_holder()
+            if holder and holder != self.settings.force_unlock:
+                raise PrepareError(f"the state cannot be read and is locked by {holder}: nothing was written")
+            self.log.info("the backup takes the place of the state", unreadable=len(present))
+            secrets.replace(
+                present, restoration.pieces(Path(self.settings.config), self.settings.restore_chunks)
+            )
+        except (StateSecretsError, restoration.RestoreError) as error:
+            raise PrepareError(str(error)) from None
 
     def _restore(self) -> None:
         push = ["state", "push", "-force", self.settings.lock_timeout_argument, str(self._restored_state)]
