@@ -18,6 +18,7 @@ from captf_controllers.api.kinds import (
     TERRAFORM_MACHINE_POOL,
     TERRAFORM_PLAN,
 )
+from captf_controllers.identity.sweep import sweep_all
 from captf_runtime.objects import (
     CONFIG_MAP,
     NAMESPACE,
@@ -155,8 +156,6 @@ def test_the_target_takes_over_without_an_apply_and_destroys(mover: Mover) -> No
 
 
 def test_the_sweep_clears_what_the_move_left_on_the_source(mover: Mover) -> None:
-    from captf_controllers.identity.sweep import sweep_all
-
     mover.run()
     sweep_all(mover.source.client)
     for kind in (SERVICE_ACCOUNT, ROLE_BINDING):
