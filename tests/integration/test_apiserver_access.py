@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trustme
 from tests.integration.raw_http import Raw, eventually
+from tests.integration.widgets import RESOURCE, definition, widget
 
 from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.clock import VirtualClock
@@ -385,6 +386,26 @@ def test_selectors_choose_namespaces_and_objects(admin: Raw, hook: Hook) -> None
     marked["metadata"]["name"] = "c"
     denied = admin.create(CONFIG_MAPS, marked)
     assert denied.message == 'admission webhook "check.example.io" denied the request without explanation'
+
+
+@pytest.mark.requirement("AS28")
+def test_a_webhook_sees_the_version_that_its_rule_names(server: ApiServer, admin: Raw, hook: Hook) -> None:
+    both = definition()
+    both["spec"]["versions"].append({**both["spec"]["versions"][0], "name": "v2", "storage": False})
+    server.apply_definition(both)
+    rules = [
+        {"operations": ["*"], "apiGroups": ["example.io"], "apiVersions": ["v2"], "resources": ["widgets"]}
+    ]
+    admin.create(HOOKS, configuration({"url": f"http://{hook.address}/"}, rules=rules))
+    assert admin.create(RESOURCE, widget("w")).code == 201
+    request = hook.reviews[0]
+    assert (request["kind"]["version"], request["requestKind"]["version"]) == ("v2", "v1")
+    assert request["object"]["apiVersion"] == "example.io/v2"
+    admin.delete(f"{HOOKS}/check")
+    exact = configuration({"url": f"http://{hook.address}/"}, rules=rules, matchPolicy="Exact")
+    admin.create(HOOKS, exact)
+    assert admin.patch(f"{RESOURCE}/w", {"spec": {"size": 2}}).code == 200
+    assert len(hook.reviews) == 1
 
 
 @pytest.mark.requirement("AS28")

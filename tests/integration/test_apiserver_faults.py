@@ -125,7 +125,7 @@ def test_truncated_and_invalid_bodies(server: ApiServer, raw: Raw) -> None:
 
 
 def watched(raw: Raw, query: str = "") -> str:
-    return f"{CONFIG_MAPS}?watch=1&timeoutSeconds=2&resourceVersion={raw.get(CONFIG_MAPS).version}{query}"
+    return f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={raw.get(CONFIG_MAPS).version}{query}"
 
 
 @pytest.mark.requirement("AS29")

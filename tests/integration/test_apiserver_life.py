@@ -213,3 +213,38 @@ def test_parallel_writers_lose_nothing(server: ApiServer, raw: Raw) -> None:
     for worker in workers:
         worker.join()
     assert len(raw.get(f"{CONFIG_MAPS}/shared")["data"]) == 200
+
+
+class Broken:
+    """A driver that cannot start."""
+
+    def start(self, server: ApiServer) -> None:
+        raise OSError("no node here")
+
+    def stop(self) -> None:
+        raise AssertionError("what never started is not stopped")
+
+
+@pytest.mark.requirement("AS30")
+def test_a_driver_that_cannot_start_leaves_nothing_running() -> None:
+    threads = threading.active_count()
+    fine = Recorder()
+    server = ApiServer()
+    server.add_driver(fine)
+    server.add_driver(Broken())
+    with pytest.raises(OSError, match="no node here"):
+        server.start()
+    assert fine.calls == ["start 200", "stop"]
+    eventually(lambda: threading.active_count() == threads)
+
+
+@pytest.mark.requirement("AS30")
+def test_a_server_has_one_life() -> None:
+    server = ApiServer()
+    with pytest.raises(RuntimeError, match="start it first"):
+        server.kubeconfig()
+    server.stop()
+    with server, pytest.raises(RuntimeError, match="started before"):
+        server.start()
+    with pytest.raises(RuntimeError, match="started before"):
+        server.start()

@@ -14,11 +14,12 @@ import msgspec
 
 from captf_runtime.objects import Object, selector_from
 from captf_runtime.testing.apiserver import status
-from captf_runtime.testing.apiserver.backend import Attributes
+from captf_runtime.testing.apiserver.backend import Attributes, full
 from captf_runtime.testing.apiserver.customresources import TABLE as DEFINITIONS
 from captf_runtime.testing.apiserver.customresources import is_terminating
 from captf_runtime.testing.apiserver.kinds.rbac import GROUP as RBAC_GROUP
 from captf_runtime.testing.apiserver.rbac import EscalationGate
+from captf_runtime.testing.apiserver.resources import Registry, Resource
 from captf_runtime.testing.apiserver.status import Cause
 from captf_runtime.testing.apiserver.storage import Store
 
@@ -115,8 +116,9 @@ class ValidatingWebhooks:
     `services` maps (namespace, name) of a Service to the host and port that stands for it.
     """
 
-    def __init__(self, store: Store, services: Mapping[tuple[str, str], str]) -> None:
+    def __init__(self, store: Store, registry: Registry, services: Mapping[tuple[str, str], str]) -> None:
         self._store = store
+        self._registry = registry
         self.services = dict(services)
 
     def admit(self, attributes: Attributes) -> None:
@@ -125,12 +127,22 @@ class ValidatingWebhooks:
             return
         for record in self._store.list(WEBHOOKS):
             for webhook in record.object.get("webhooks") or []:
-                if self._concerns(webhook, attributes):
-                    self._call(webhook, attributes)
+                matched = self._matched(webhook, attributes)
+                if matched is not None and self._selected(webhook, attributes):
+                    self._call(webhook, attributes, matched)
 
-    def _concerns(self, webhook: Object, attributes: Attributes) -> bool:
-        if not any(_rule_matches(rule, attributes) for rule in webhook.get("rules") or []):
-            return False
+    def _matched(self, webhook: Object, attributes: Attributes) -> Resource | None:
+        """The version of the resource that the webhook wants to see, None when it is not concerned."""
+        own = attributes.resource
+        versions = [own]
+        if webhook.get("matchPolicy", "Equivalent") == "Equivalent":
+            versions += [r for r in self._registry.versions_of(own.storage) if r is not own]
+        for resource in versions:
+            if any(_rule_matches(rule, attributes, resource) for rule in webhook.get("rules") or []):
+                return resource
+        return None
+
+    def _selected(self, webhook: Object, attributes: Attributes) -> bool:
         selector = webhook.get("namespaceSelector") or {}
         if selector and attributes.namespace:
             record = self._store.get("namespaces", "", attributes.namespace)
@@ -146,11 +158,11 @@ class ValidatingWebhooks:
         wanted = webhook.get("objectSelector") or {}
         return not wanted or _labels_match(wanted, attributes)
 
-    def _call(self, webhook: Object, attributes: Attributes) -> None:
+    def _call(self, webhook: Object, attributes: Attributes, matched: Resource) -> None:
         name = str(webhook.get("name"))
         if attributes.dry_run and webhook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise status.bad_request(f"admission webhook {status.quote(name)} does not support dry run")
-        review = _review(attributes)
+        review = _review(attributes, matched)
         try:
             answer = self._post(webhook, review)
             response = answer["response"]
@@ -235,18 +247,14 @@ class _NamedConnection(http.client.HTTPSConnection):
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
 
-def _rule_matches(rule: Object, attributes: Attributes) -> bool:
-    resource = attributes.resource
-
+def _rule_matches(rule: Object, attributes: Attributes, resource: Resource) -> bool:
     def holds(field: str, value: str) -> bool:
         values = rule.get(field) or []
         return "*" in values or value in values
 
-    if not (holds("operations", attributes.operation) and holds("apiGroups", resource.group)):
+    if not holds("operations", attributes.operation):
         return False
-    # An object may be written in another version than the rule names: with the default match policy
-    # "Equivalent" that is the same object.
-    if not holds("apiVersions", resource.version) and rule.get("apiVersions") is None:
+    if not holds("apiGroups", resource.group) or not holds("apiVersions", resource.version):
         return False
     scope = rule.get("scope") or "*"
     if scope != "*" and (scope == "Namespaced") != resource.namespaced:
@@ -267,21 +275,30 @@ def _labels_match(selector: Object, attributes: Attributes) -> bool:
     return False
 
 
-def _review(attributes: Attributes) -> Object:
-    resource = attributes.resource
-    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    target = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+def _review(attributes: Attributes, matched: Resource) -> Object:
+    def kind(resource: Resource) -> Object:
+        return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+    def target(resource: Resource) -> Object:
+        return {"group": resource.group, "version": resource.version, "resource": resource.plural}
+
+    def shown(obj: Object | None) -> Object | None:
+        if obj is None or matched is attributes.resource:
+            return obj
+        stored = attributes.resource.strategy.store({k: v for k, v in obj.items() if k not in _HEAD})
+        return full(matched, matched.strategy.view(stored))
+
     request: Object = {
         "uid": str(uuid.uuid4()),
-        "kind": kind,
-        "resource": target,
-        "requestKind": kind,
-        "requestResource": target,
+        "kind": kind(matched),
+        "resource": target(matched),
+        "requestKind": kind(attributes.resource),
+        "requestResource": target(attributes.resource),
         "name": attributes.name,
         "operation": attributes.operation,
         "userInfo": attributes.user.to_object(),
-        "object": attributes.new,
-        "oldObject": attributes.old,
+        "object": shown(attributes.new),
+        "oldObject": shown(attributes.old),
         "dryRun": attributes.dry_run,
         "options": attributes.options
         or {"kind": f"{attributes.operation.title()}Options", "apiVersion": "meta.k8s.io/v1"},
@@ -291,3 +308,6 @@ def _review(attributes: Attributes) -> Object:
     if attributes.namespace:
         request["namespace"] = attributes.namespace
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+
+
+_HEAD = ("kind", "apiVersion")

@@ -38,7 +38,7 @@ class LoggedRequest:
 class RequestLog:
     """A bounded log in the order of arrival of answers. Thread-safe; bodies and tokens are never in it."""
 
-    def __init__(self, limit: int = 200_000) -> None:
+    def __init__(self, limit: int = 100_000) -> None:
         self._lock = threading.Condition()
         self._entries: deque[LoggedRequest] = deque(maxlen=limit)
         self._total = 0

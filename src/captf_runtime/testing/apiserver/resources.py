@@ -148,6 +148,10 @@ class Registry:
         """The resources that are answered and never stored."""
         return [resource for resource in self._resources.values() if resource.virtual]
 
+    def versions_of(self, table: str) -> list[Resource]:
+        """Every served version of what the table holds."""
+        return [resource for resource in self._resources.values() if resource.storage == table]
+
     def stored(self) -> list[Resource]:
         """One resource for each table, in its preferred version."""
         found: dict[str, Resource] = {}

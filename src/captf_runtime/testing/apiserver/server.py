@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -127,7 +128,7 @@ class ApiServer:
         self._identity: ServerIdentity | None = local_identity() if tls else None
         self._background = controllers
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._started = False
+        self._running: ExitStack | None = None
         self._crds = list(crds)
         self._http = HttpServer(
             self._handle, host=host, port=port, tls=self._identity.context if self._identity else None
@@ -149,7 +150,7 @@ class ApiServer:
         self.backend.ownership = fields
         self.endpoints.patching.applier = fields
         self.rbac = Rbac(self.store) if rbac else None
-        self.webhooks = ValidatingWebhooks(self.store, webhook_services or {})
+        self.webhooks = ValidatingWebhooks(self.store, self.registry, webhook_services or {})
         self.backend.gates += [
             NamespaceGate(self.store),
             DefinitionGate(self.store),
@@ -174,30 +175,45 @@ class ApiServer:
     # Life
 
     def start(self) -> Self:
-        """Listen and serve; returns itself."""
-        self._http.start()
-        self.handler.address = f"{self._host}:{self._http.port}"
-        if self._background:
-            for controller in self._controllers:
-                controller.start()
-        self._started = True
-        for driver in self.drivers:
-            driver.start(self)
+        """Listen and serve; returns itself.
+
+        A server starts once: keep its content for another one with `snapshot`. When a driver fails to start,
+        everything that was started before is stopped again.
+        """
+        if self._running is not None or self._http.stopping.is_set():
+            raise RuntimeError("this API server was started before; make a new one")
+        with ExitStack() as opened:
+            self._http.start()
+            opened.callback(self._http.stop)
+            self.handler.address = f"{self._host}:{self._http.port}"
+            if self._background:
+                for controller in self._controllers:
+                    controller.start()
+                    opened.callback(controller.stop)
+            self._running = opened
+            try:
+                for driver in self.drivers:
+                    self._start_driver(driver)
+            except BaseException:
+                self._running = None
+                raise
+            self._running = opened.pop_all()
         return self
 
     def stop(self) -> None:
-        """End drivers, controllers and connections; a second call does nothing."""
-        if not self._started:
-            return
-        self._started = False
-        for driver in reversed(self.drivers):
-            driver.stop()
-        for controller in self._controllers:
-            controller.stop()
-        self._http.stop()
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        """End drivers, controllers and connections, in this order; a second call does nothing."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+        with self._lock:
+            folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
+
+    def _start_driver(self, driver: Driver) -> None:
+        driver.start(self)
+        if self._running is not None:
+            self._running.callback(driver.stop)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -210,14 +226,16 @@ class ApiServer:
     def add_driver(self, driver: Driver) -> None:
         """Extend the server; a running one starts the driver at once."""
         self.drivers.append(driver)
-        if self._started:
-            driver.start(self)
+        if self._running is not None:
+            self._start_driver(driver)
 
     # What a client needs
 
     @property
     def url(self) -> str:
-        """The address, without a slash at the end."""
+        """The address, without a slash at the end; known once the server is started."""
+        if self._http.port == 0:
+            raise RuntimeError("the API server has no address yet: start it first")
         scheme = "https" if self._identity is not None else "http"
         return f"{scheme}://{self._host}:{self._http.port}"
 
