@@ -35,6 +35,7 @@ lint: $(STAMP) ## Style, types, layers, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hack.crds --check
+	@$(BIN)/python -m hack.acceptance --check
 
 bench: $(STAMP) ## Measure the figures of the design
 	@$(BIN)/python -m hack.bench $(ARGS)
