@@ -435,7 +435,7 @@ def test_dry_run_reaches_only_webhooks_without_side_effects(admin: Raw, hook: Ho
     assert admin.create(f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "a"}}).code == 201
     assert hook.reviews[0]["dryRun"] is True
     refused = admin.create(HOOKS, configuration({"url": f"http://{hook.address}/"}, sideEffects="Some"))
-    assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (422, "webhooks[0].sideEffects")
+    assert (refused.code, refused["details"]["causes"][0]["field"]) == (422, "webhooks[0].sideEffects")
 
 
 @pytest.mark.requirement("AS28")
