@@ -195,13 +195,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if report.when == "call" and "k" in getattr(item, "fixturenames", ()):
         item.case_failed = report.failed  # type: ignore[attr-defined]
-    if report.when == "call":
         target = next((name for name in TARGETS if name in item.name), "")
-        if target:
-            found = item.config.stash[REPORT]
-            area = item.path.stem.removeprefix("test_")
-            found.total[area, target] += 1
-            found.passed[area, target] += report.passed
+        found = item.config.stash[REPORT]
+        area = item.path.stem.removeprefix("test_")
+        found.total[area, target] += 1
+        found.passed[area, target] += report.passed
     return report
 
 

@@ -373,6 +373,17 @@ def test_accepted(k: Case, name: str) -> None:
     assert k.get(f"{path}/s").body["spec"] == answer.body["spec"]
 
 
+def test_empty_text(k: Case) -> None:
+    answer = k.post(k.path(f"samples.{GROUP}"), sample({"defaultText": ""}), record=False)
+    if k.server.is_real and answer.code == 422:
+        # A server whose sources are older than the compiler that built it takes an empty text for null.
+        text = 'Invalid value: "null": spec.defaultText in body must be of type string: "null"'
+        assert answer.causes == [invalid("spec.defaultText", text)]
+        return
+    assert answer.code == 201
+    assert answer.body["spec"]["defaultText"] == ""
+
+
 def test_spec_of_another_type(k: Case) -> None:
     answer = k.post(k.path(f"samples.{GROUP}"), sample("x"))
     reason = RESULTS["schema/type-reason"][k.server.version]

@@ -424,6 +424,7 @@ def test_closing_ends_running_requests_and_watches() -> None:
         client.close()
 
 
+@pytest.mark.requirement("MX3")
 def test_requests_are_observed() -> None:
     metrics = Metrics()
     script = sequence((500, status(500)), (200, MAP))

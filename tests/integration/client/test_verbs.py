@@ -430,6 +430,7 @@ def test_names_are_quoted() -> None:
         assert server.requests[0].target.endswith("/clusterroles/system%3Aa%25%3Fb")
 
 
+@pytest.mark.requirement("G1")
 def test_unknown_fields_survive_a_round_trip() -> None:
     strange = {"metadata": {"name": "d", "namespace": "t"}, "future": {"a": [1, 2.5, None, True, 10**18]}}
 

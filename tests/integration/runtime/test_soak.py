@@ -73,7 +73,7 @@ def inject(server: ApiServer) -> list[faults.Fault]:
     ]
 
 
-@pytest.mark.requirement("WQ1", "CT5", "IN9", "G3", "G4")
+@pytest.mark.requirement("CF5", "WQ1", "CT5", "IN9", "G3", "G4")
 def test_faults_on_the_way_do_not_change_the_end() -> None:
     before = {thread.name for thread in threading.enumerate()}
     draw = random.Random(SEED)
