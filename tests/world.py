@@ -152,6 +152,30 @@ class WriteWatch:
         self.count, self.after = 0, after
 
 
+class SkippingClock:
+    """The world's clock as the manager sees it: a pause of a pass moves the time and takes none."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        if timeout is not None and not event.is_set():
+            self._clock.advance(timeout)
+        return event.is_set()
+
+    def wait_condition(self, condition: threading.Condition, timeout: float | None) -> None:
+        self._clock.advance(timeout or 0.0)
+
+    def sleep(self, seconds: float, stop: threading.Event | None = None) -> bool:
+        return self.wait(stop if stop is not None else threading.Event(), seconds)
+
+
 class FreshCache:
     """The cache of a manager whose watches never lag: every read asks the server.
 
@@ -277,7 +301,7 @@ class World:
             cache=self.cache,
             recorder=self.events,  # type: ignore[arg-type]
             metrics=self.metrics,
-            clock=self.clock,
+            clock=SkippingClock(self.clock),
             options=Options(runner_image=RUNNER_IMAGE, **self._options),
             slots=JobSlots(self.clock),
             states=StateCache(),
@@ -301,8 +325,9 @@ class World:
         self.clock.set(checkpoint.now)
         self._options = dict(self._given)
         self.events.events.clear()
+        self.write_watch.watch(None)
         self.restart()
-        self.server.requests.clear()
+        self.forget_requests()
 
     def stage(self, name: str, build: Callable[[], object]) -> None:
         """Bring about what ``build`` makes of the world as it is now; the second time from memory.
@@ -319,7 +344,10 @@ class World:
     def reconcile(self, kind: str, name: str, namespace: str = TEAM) -> float:
         """One pass; the seconds until the next one (0: on an event). Raises what the pass raises."""
         ctx = Context(
-            stop=self._stop, fence=Fence.open(), clock=self.clock, logger=log.get_logger("tests.world")
+            stop=self._stop,
+            fence=Fence.open(),
+            clock=SkippingClock(self.clock),
+            logger=log.get_logger("tests.world"),
         )
         result = self._reconcilers[kind].reconcile(ctx, Request(namespace, name))
         return (result or Result()).requeue_after
@@ -839,8 +867,24 @@ class World:
         """The metrics page."""
         return generate_latest(self.metrics.registry).decode()
 
+    def forget_requests(self) -> None:
+        """Begin the server's log of requests anew."""
+        self._await_log()
+        self.server.requests.clear()
+
+    def _await_log(self) -> None:
+        """The server logs a request after its answer, and before it reads the connection's next."""
+        self.manager_client.get(NAMESPACE, OPERATOR, metadata_only=True)
+
+    def created(self, resource: str) -> list[str]:
+        """The answers' codes of the requests that tried to create something, as ``resource: code``."""
+        self._await_log()
+        made = self.server.requests.select(verb="create", resource=resource)
+        return [f"{entry.resource}: {entry.code}" for entry in made]
+
     def writes(self, since: int = 0) -> list[str]:
         """The manager's writes so far, as ``verb resource/name``."""
+        self._await_log()
         return [
             f"{entry.verb} {entry.resource}/{entry.name}"
             for entry in list(self.server.requests)[since:]

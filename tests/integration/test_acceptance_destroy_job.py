@@ -562,12 +562,7 @@ def test_a_live_object_checks_credentials_while_a_job_runs(case: Case) -> None:
 
 def created_access(world: World) -> list[str]:
     """Which parts of the credentials somebody tried to create."""
-    created = [
-        entry.resource
-        for entry in world.server.requests.select(verb="create")
-        if entry.resource in ("secrets", "serviceaccounts", "rolebindings")
-    ]
-    return sorted(created)
+    return [entry for part in ("secrets", "serviceaccounts", "rolebindings") for entry in world.created(part)]
 
 
 @pytest.mark.acceptance("DJ15")
@@ -578,7 +573,7 @@ def test_what_never_applied_does_not_wait_for_credentials(case: Case) -> None:
     case.reconcile()
     assert case.says("IdentityAllowed") == "False/IdentityNotFound"
     case.delete(keep=False)
-    case.world.server.requests.clear()
+    case.world.forget_requests()
     case.world.events.events.clear()
     assert case.reconcile() == 0
     assert case.world.find(case.kind, case.name) is None
@@ -595,7 +590,7 @@ def test_an_abandon_does_not_wait_for_credentials(case: Case) -> None:
     case.remove_secrets(case.states())
     case.abandon()
     case.delete(keep=False)
-    case.world.server.requests.clear()
+    case.world.forget_requests()
     assert case.reconcile() == 0
     assert case.world.find(case.kind, case.name) is None
     assert created_access(case.world) == []

@@ -245,6 +245,11 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
                 )
             scope.terminal_events += _release_events(scope, step, kept)
             scope.ctx.logger.info("object released", mode=step.mode, cause=step.cause)
+            if step.mode == "abandoned" and scope.status.state_backups:
+                scope.ctx.logger.warning(
+                    "the state backups go with the object, and the way back with them",
+                    backups=len(scope.status.state_backups),
+                )
             return Outcome(release=True)
 
 

@@ -94,7 +94,6 @@ def start(scope: Scope, request: StartRequest, material: Material | NoInputsObst
         job_name=job_request.name,
         deadline_seconds=request.config.jobs.deadline_seconds,
         operation_gate=scope.env.options.cluster_operation_gate,
-        deleting=scope.deleting,
         memory=scope.env.lease_memory,
     )
     try:
