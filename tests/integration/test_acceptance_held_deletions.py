@@ -213,8 +213,8 @@ def leave_only(case: Case, signal: str) -> None:
         del marks[durable][keys.IMAGE_DIGEST]
     elif signal == "applied digest":
         del marks[applied]
-    for name, annotations in marks.items():
-        case.world.client.patch(SECRET, name, {"metadata": {"annotations": annotations}}, TEAM)
+    for name, removed in marks.items():
+        case.world.client.patch(SECRET, name, {"metadata": {"annotations": removed}}, TEAM)
 
 
 @pytest.mark.acceptance("HD2", "HD3", "HD4", "HD5", "HD6", "HD8")
@@ -251,9 +251,7 @@ def make_again(case: Case, *, annotations: bool) -> None:
     old = case.object
     case.patch({"metadata": {"finalizers": None}})
     case.world.delete(case.kind, case.name)
-    metadata = {
-        key: old["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")
-    }
+    metadata = {key: old["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
     if annotations:
         metadata["annotations"] = old["metadata"]["annotations"]
     case.world.create(KINDS[case.kind], {"metadata": metadata, "spec": old["spec"]}, TEAM)
@@ -786,7 +784,9 @@ def test_a_restore_of_a_cluster_waits_for_machine_operations(cluster_case: Case)
     case = cluster_case
     hold(case, "StateLost")
     case.world.add_job("captf-m-m9-apply-a1-abcdef")
-    case.world.hold_run_lease("TerraformMachine", "m9", "captf-m-m9-apply-a1-abcdef", cluster="c1", op="apply")
+    case.world.hold_run_lease(
+        "TerraformMachine", "m9", "captf-m-m9-apply-a1-abcdef", cluster="c1", op="apply"
+    )
     case.restore(1)
     assert case.reconcile() == 30
     assert case.says("RestoreJobSucceeded") == "Unknown/WaitingForMachineOperations"
@@ -854,7 +854,9 @@ def test_a_failed_restore_is_requested_anew(case: Case, way: str) -> None:
     else:
         case.restore(1)
     assert case.reconcile() == 60
-    assert annotations_of(case.job("restore"))["captf.io/restore-serial"] == ("5" if way == "set again" else "1")
+    assert annotations_of(case.job("restore"))["captf.io/restore-serial"] == (
+        "5" if way == "set again" else "1"
+    )
 
 
 # Abandon
