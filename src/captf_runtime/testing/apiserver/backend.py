@@ -169,7 +169,7 @@ class Backend:
         owners = self._owners_of_new(resource, obj, write)
         strategy.prepare_create(obj, context)
         _tidy(metadata)
-        if owners is not None:
+        if owners:
             metadata["managedFields"] = owners
         name = metadata.get("name") or ""
         attributes = Attributes(
@@ -407,6 +407,7 @@ class Backend:
         if self.ownership is not None and write.manager and not write.applied:
             obj = self.ownership.track(old, obj, resource, write.manager, subresource)
             metadata = obj["metadata"]
+            _tidy(metadata)
         if self.mode in strategy.generation_modes and _outside(obj, resource) != _outside(old, resource):
             metadata["generation"] = (before.get("generation") or 0) + 1
         name = before.get("name") or ""

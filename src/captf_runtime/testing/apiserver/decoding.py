@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import yaml
 
@@ -50,6 +52,11 @@ def json_problem(body: bytes) -> str:
         return "unexpected end of JSON input"
     if text.startswith("{") and len(text) > 1 and text[1:].lstrip()[:1] not in ('"', "}", ""):
         return f"invalid character '{text[1:].lstrip()[0]}' looking for beginning of object key string"
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+        return f"invalid character '{text[end:].lstrip()[0]}' after top-level value"
+    except ValueError:
+        pass
     if text[0] not in '{["tfn-0123456789':
         return f"invalid character '{text[0]}' looking for beginning of value"
     return "unexpected end of JSON input"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +27,9 @@ from captf_runtime.testing.apiserver.views import MediaType, negotiate, to_yaml
 from captf_runtime.testing.faults import Faults
 
 _log = logging.getLogger(__name__)
+
+
+_HEALTH = re.compile(r"/(healthz|livez|readyz)(/(ping|log|etcd))?")
 
 
 class Authorizer(Protocol):
@@ -245,10 +249,14 @@ class Handler:
             if answered is not None:
                 call.exchange.respond(answered)
                 return
-        if path.split("/")[1] in ("healthz", "livez", "readyz"):
+        if _HEALTH.fullmatch(path):
             self._health(call, path)
             return
         content = self._discovery(path, request.headers.get("accept", ""))
+        if content is None and not path.startswith(("/api/", "/apis/")):
+            body = msgspec.json.encode({"paths": self._known_paths()})
+            call.exchange.respond(Response(404, body))
+            return
         if content is None:
             raise status.unknown_path()
         if request.method not in ("GET", "HEAD"):

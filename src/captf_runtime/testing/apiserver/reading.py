@@ -112,6 +112,14 @@ class Reading:
         """A list or one page of it."""
         media = call.media()
         request = call.exchange.request
+        if media.form == "partial" and not media.of_list:
+            package = (resource.group.split(".")[0] or "core") if not resource.custom else "unstructured"
+            listed = f"{resource.kind}List" if not resource.custom else "UnstructuredList"
+            raise status.ApiStatus(
+                406,
+                f"you requested PartialObjectMetadata, but the requested object is a list (*{package}.{listed})",
+                "NotAcceptable",
+            )
         limit = _number(request.parameter("limit"))
         _number(request.parameter("timeoutSeconds"))
         self._check_list_options(call, watching=False)

@@ -22,7 +22,6 @@ from captf_runtime.testing.apiserver.status import (
 _VERBS = {
     "POST": "create",
     "GET": "get",
-    "HEAD": "get",
     "PUT": "update",
     "PATCH": "patch",
     "DELETE": "delete",
@@ -56,7 +55,8 @@ class RequestInfo:
 def describe(request: HttpRequest) -> RequestInfo:
     """Split a path such as /apis/<group>/<version>/namespaces/<ns>/<resource>/<name>/<subresource>."""
     verb = _VERBS.get(request.method, request.method.lower())
-    parts = [part for part in request.path.split("/") if part]
+    # An empty part inside stays: clients write "namespaces//pods" for the pods of all namespaces.
+    parts = request.path.strip("/").split("/")
     if parts[:1] == ["api"] and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[:1] == ["apis"] and len(parts) > 3:

@@ -143,7 +143,7 @@ def forbidden(
 ) -> ApiStatus:
     """403 for one object: `configmaps "a" is forbidden: <message>`."""
     if name:
-        text = f'{qualified(plural, group)} "{name}" is forbidden: {message}'
+        text = f"{qualified(plural, group)} {quote(name)} is forbidden: {message}"
     else:
         text = f"{qualified(plural, group)} is forbidden: {message}" if plural else f"forbidden: {message}"
     return ApiStatus(code, text, "Forbidden", _details(name, group, plural, causes))
@@ -151,7 +151,7 @@ def forbidden(
 
 def not_found(plural: str, group: str, name: str) -> ApiStatus:
     """404 for an object that does not exist."""
-    message = f'{qualified(plural, group)} "{name}" not found'
+    message = f"{qualified(plural, group)} {quote(name)} not found"
     return ApiStatus(404, message, "NotFound", _details(name, group, plural))
 
 
@@ -185,7 +185,7 @@ def not_acceptable(accepted: Iterable[str]) -> ApiStatus:
 
 def already_exists(plural: str, group: str, name: str) -> ApiStatus:
     """409 AlreadyExists."""
-    message = f'{qualified(plural, group)} "{name}" already exists'
+    message = f"{qualified(plural, group)} {quote(name)} already exists"
     return ApiStatus(409, message, "AlreadyExists", _details(name, group, plural))
 
 
@@ -194,7 +194,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 def conflict(plural: str, group: str, name: str, message: str = MODIFIED) -> ApiStatus:
     """409 Conflict; without `message` the one for a stale resourceVersion."""
-    text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {message}'
+    text = f"Operation cannot be fulfilled on {qualified(plural, group)} {quote(name)}: {message}"
     return ApiStatus(409, text, "Conflict", _details(name, group, plural))
 
 
@@ -218,7 +218,7 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiSta
     """422 Invalid with one cause for each field error."""
     listed = list(causes)
     text = aggregate(listed)
-    message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
+    message = f"{qualified(kind, group)} {quote(name)} is invalid: {text}"
     return ApiStatus(422, message, "Invalid", _details(name, group, kind, listed))
 
 
