@@ -36,6 +36,7 @@ from captf_controllers.deletion.facts import (
 )
 from captf_controllers.deletion.ways_out import Way
 from captf_controllers.jobs.failures import count_failures, retry_delay
+from captf_controllers.jobs.reporting import RETAIN_HINT
 from captf_controllers.observability.observation import Observation
 from captf_controllers.state.lock import LockKind
 from captf_runtime.objects import (
@@ -276,8 +277,10 @@ def _obstacle(found: Examination, operation: Literal["destroy", "restore"]) -> O
         if unrendered is not None:
             return unrendered
     if found.lease is not None:
-        holder = f"waits for Job {found.lease.holder} of this object"
-        return WaitObstacle(reasons.WAITING_FOR_RUN_LEASE, holder, 30.0)
+        if said is not None and said.reason in reasons.WAITS and found.lease.holder in said.message:
+            return _wait_obstacle(said)
+        text = f"The {operation} Job waits for Job {found.lease.holder} of this object; {RETAIN_HINT}"
+        return WaitObstacle(reasons.WAITING_FOR_RUN_LEASE, text, 30.0)
     if said is not None and said.reason in reasons.WAITS - {reasons.WAITING_FOR_RUN_LEASE}:
         return _wait_obstacle(said)
     if found.namespace_terminating:
@@ -610,5 +613,7 @@ def _observed(condition: Condition) -> Observation:
 
 
 def _without_ways(message: str, ways: tuple[Way, ...]) -> str:
-    """The message without the sentence of the ways out, which are shown as commands."""
-    return message.replace(f" {ways_out.listed(*ways)}.", "") if ways else message
+    """The message without what it says of the ways out, which are shown as commands."""
+    if not ways:
+        return message
+    return message.replace(f" {ways_out.listed(*ways)}.", "").replace(f"; {RETAIN_HINT}", "")
