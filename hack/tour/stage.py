@@ -246,6 +246,7 @@ class Stage:
             "--health-addr=",
             "--diagnostics-address=",
             "--insecure-diagnostics=true",
+            "--webhook-port=0",
             "--log-format=text",
             *self._flags,
             *flags,

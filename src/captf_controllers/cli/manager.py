@@ -149,7 +149,12 @@ def _text(name: str, section: str, default: str, help: str) -> Callable[[Any], A
     "",
     "Namespace of the Lease, outside of a cluster; in one it is the pod's own.",
 )
-@_count("--webhook-port", 9443, "Port of the webhook server.", "webhook")
+@_count(
+    "--webhook-port",
+    9443,
+    "Port of the webhook server; 0 serves none, for runs outside of a cluster.",
+    "webhook",
+)
 @_text(
     "--webhook-cert-dir",
     "webhook",

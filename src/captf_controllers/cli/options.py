@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
+from captf_controllers.api.images import is_image_reference
 from captf_runtime.election import ElectionTimes
-
-_IMAGE = re.compile(
-    r"(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?)/)?"
-    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-)
-_BARE_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +43,6 @@ class ManagerOptions:
         return ElectionTimes(self.lease_duration, self.renew_deadline, self.retry_period)
 
 
-def is_image_reference(text: str) -> bool:
-    """Whether a text is a normalised image reference: host, lower-case path, tag, digest."""
-    return bool(_IMAGE.fullmatch(text)) and not _BARE_DIGEST.fullmatch(text)
-
-
 def problems(options: ManagerOptions) -> list[str]:
     """Every violation, each naming the flag and its value; empty when all is well."""
     found: list[str] = []
@@ -78,8 +66,10 @@ def problems(options: ManagerOptions) -> list[str]:
         found.append("--runner-image: set it or the environment variable CAPTF_MANAGER_IMAGE")
     elif not is_image_reference(options.runner_image):
         found.append(f"--runner-image={options.runner_image}: is not a valid image reference")
-    if not 1 <= options.webhook_port <= 65535:
-        found.append(f"--webhook-port={options.webhook_port}: must be between 1 and 65535")
+    if not 0 <= options.webhook_port <= 65535:
+        found.append(
+            f"--webhook-port={options.webhook_port}: must be between 1 and 65535, or 0 for no webhooks"
+        )
     if options.leader_elect:
         try:
             _ = options.election_times

@@ -22,15 +22,17 @@ from captf_controllers.observability.events import CONTROLLER
 from captf_controllers.observability.metrics import Metrics
 from captf_controllers.reconcile.environment import Environment, Options
 from captf_controllers.state.cache import StateCache
+from captf_controllers.webhooks.validators import register_all
 from captf_runtime.cache import Cache
 from captf_runtime.client import Client
 from captf_runtime.client.observe import RequestMetrics
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.election import default_identity
 from captf_runtime.events import Recorder
-from captf_runtime.manager import LeaderElectionConfig, Manager
+from captf_runtime.manager import Group, LeaderElectionConfig, Manager
 from captf_runtime.metrics import Metrics as RuntimeMetrics
 from captf_runtime.objects import JOB
+from captf_runtime.webhook import WebhookServer
 
 #: Connections beside the workers': informer lists, sweeps, probes.
 SPARE_CONNECTIONS = 8
@@ -112,8 +114,40 @@ def build_manager(options: ManagerOptions, *, clock: Clock = SYSTEM_CLOCK) -> Ma
     for controller in workload_controllers(env, caches, concurrency):
         manager.add(controller)
     manager.add(identity_controller(env, caches, options.concurrency["terraformclusteridentity"]))
+    _serve_webhooks(manager, options, client, runtime_metrics, clock)
     manager.add(Sweeper(client, options.sync_period, options.namespace, clock), name="orphan-sweep")
     return manager
+
+
+def manager_username() -> str:
+    """The manager's own user name, empty when the environment does not tell."""
+    namespace, account = os.environ.get("POD_NAMESPACE", ""), os.environ.get("SERVICE_ACCOUNT_NAME", "")
+    return f"system:serviceaccount:{namespace}:{account}" if namespace and account else ""
+
+
+def _serve_webhooks(
+    manager: Manager, options: ManagerOptions, client: Client, metrics: RuntimeMetrics, clock: Clock
+) -> None:
+    """Serve admission on every replica. Without a certificate there is no server: that fails the start."""
+    if options.webhook_port == 0:
+        return
+    try:
+        server = WebhookServer(
+            f":{options.webhook_port}",
+            options.webhook_cert_dir,
+            certificate_name=options.webhook_cert_name,
+            key_name=options.webhook_key_name,
+            metrics=metrics,
+            clock=clock,
+        )
+    except OSError as error:
+        raise SetupError(
+            f"the webhook server has no usable certificate in {options.webhook_cert_dir} ({error.strerror}): put "
+            f"{options.webhook_cert_name} and {options.webhook_key_name} there, or switch it off with --webhook-port=0"
+        ) from error
+    register_all(server, client, manager_username())
+    manager.add(server, group=Group.WEBHOOKS, name="webhooks")
+    manager.add_ready_check("webhook", server.check_serving)
 
 
 def run_manager(options: ManagerOptions, stop: threading.Event | None = None) -> int:
