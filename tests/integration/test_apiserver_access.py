@@ -67,11 +67,11 @@ def test_tokens_map_to_users_and_unknown_ones_to_nobody(server: ApiServer) -> No
     nobody = Raw(server, None).get(CONFIG_MAPS)
     assert nobody.code == 403
     assert 'User "system:anonymous" cannot list resource "configmaps"' in nobody.message
-    me = Raw(server, token=server.token("joe", ["builders"])).create(
+    me = Raw(server, token=server.token("joe", ["painters"])).create(
         "/apis/authentication.k8s.io/v1/selfsubjectreviews", {}
     )
     assert me["status"]["userInfo"]["username"] == "joe"
-    assert me["status"]["userInfo"]["groups"] == ["builders", "system:authenticated"]
+    assert me["status"]["userInfo"]["groups"] == ["painters", "system:authenticated"]
 
 
 @pytest.mark.requirement("AS27")
@@ -463,9 +463,9 @@ def test_impersonation_needs_its_verb(server: ApiServer, admin: Raw, grant: Any)
         raw.extra = {}
         return answer.code, answer.json
 
-    code, me = whoami(admin, user="joe", group="builders")
+    code, me = whoami(admin, user="joe", group="painters")
     assert (code, me["status"]["userInfo"]["username"]) == (201, "joe")
-    assert me["status"]["userInfo"]["groups"] == ["builders", "system:authenticated"]
+    assert me["status"]["userInfo"]["groups"] == ["painters", "system:authenticated"]
     code, me = whoami(admin, user="system:serviceaccount:t:s")
     assert "system:serviceaccounts:t" in me["status"]["userInfo"]["groups"]
     joe = Raw(server, "joe")
