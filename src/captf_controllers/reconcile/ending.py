@@ -8,7 +8,7 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import labels, names, reasons
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER
-from captf_controllers.deletion import abandon, cleanup, destroys, retain
+from captf_controllers.deletion import abandon, cleanup, destroys, progress, retain
 from captf_controllers.deletion.cleanup import Cleaned, Kept, MirrorConflict, RunLeaseLive, Target
 from captf_controllers.deletion.decision import (
     AdoptRetained,
@@ -170,6 +170,9 @@ def _start(
     scope.env.metrics.decision(scope.kind.kind, step.operation, request.reason)
     ended = start(scope, request, chosen)
     if not isinstance(ended, Stopped):
+        active = scope.status.active_job
+        if active is not None:
+            scope.observe(progress.job_runs(active.operation, active.name))
         return ended
     if ended.error is not None:
         scope.deferred_error = ended.error
@@ -227,8 +230,7 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
     result = cleanup.clean_up(scope.client, target, step.mode, scope.now)
     match result:
         case RunLeaseLive(lease):
-            message = f"The deletion waits for Job {lease.holder}, which holds the object's run lease, to end"
-            scope.observe(Observation(types.DELETING, types.TRUE, "Deleting", message))
+            scope.observe(progress.run_lease_held(lease.holder))
             return Outcome(requeue_after=policies.LAG.delay())
         case MirrorConflict():
             return Outcome(requeue_after=policies.LAG.delay())

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
-from captf_controllers.api.annotations import BLOCK_MOVE, PAUSED
+from captf_controllers.api.annotations import BLOCK_MOVE
 from captf_controllers.api.cluster import TerraformClusterSpec
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.typed import spec_of
 from captf_controllers.api.workspace import ActiveJob, SourceStatus
+from captf_controllers.deletion import progress
 from captf_controllers.deletion.retain import retained_finding
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.records import Records, choose_record, read_records
@@ -60,9 +61,11 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
     records = read_records(scope.client, Owner.of(scope.obj))
     _mirror_digest(scope, records)
     if scope.deleting and paused:
-        scope.observe(Observation(types.DELETING, types.TRUE, "Deleting", _paused_message(scope)))
+        scope.observe(progress.paused())
     books = keep_books(scope, views, records, config)
     gathered_into.append(books)
+    if books.suppress_marks:
+        return Outcome(requeue_after=policies.LAG.delay())
     if not paused:
         plan_step.keep_plans(scope, books, config)
     drift.show(scope, books, config)
@@ -129,13 +132,6 @@ def _with_recorded_identity(scope: Scope, config: EffectiveConfig, books: Books)
     return configuration.as_recorded(config, choice.record)
 
 
-def _paused_message(scope: Scope) -> str:
-    return (
-        "Deletion waits until the object is unpaused (the Cluster's spec.paused and the annotation "
-        f"{PAUSED}); a paused object never destroys, retains or abandons"
-    )
-
-
 def _paused(scope: Scope, books: Books) -> Outcome:
     """The paused branch: nothing new starts; what ``clusterctl move`` waits for is cleared."""
     active = books.active
@@ -166,14 +162,7 @@ def _job_active(scope: Scope, books: Books, config: EffectiveConfig, active: Job
             )
         )
     if scope.deleting:
-        scope.observe(
-            Observation(
-                types.DELETING,
-                types.TRUE,
-                "Deleting",
-                f"The deletion waits for {active.op} Job {active.name} to end",
-            )
-        )
+        scope.observe(progress.job_runs(active.op, active.name))
     else:
         living.while_active(scope, active)
         credentials.prepare(scope, config, job_running=True)

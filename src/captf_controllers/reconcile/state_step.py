@@ -177,8 +177,10 @@ def _live_message(scope: Scope, hold: Hold) -> str:
     """What a live object says; a deleting one's message is written by the deletion decision."""
     cause = hold.cause[:1].upper() + hold.cause[1:]
     if hold.job:
-        return f"{cause}. No Job runs until that is settled; {ways_out.confirm(scope.subject, hold.job)}"
-    return f"{cause}. No Job runs until a state can be read; {ways_out.restore(scope.subject)}"
+        way = ways_out.confirm(scope.subject, hold.job)
+        return f"{cause}. No Job runs until that is settled; {way.phrase}"
+    way = ways_out.restore(scope.subject)
+    return f"{cause}. No Job runs until a state can be read; {way.phrase}"
 
 
 def follow_up(scope: Scope, books: Books, view: StateView) -> None:
