@@ -12,7 +12,6 @@ from typing import Protocol
 from captf_controllers.api import labels
 from captf_controllers.api.kinds import (
     CLUSTER,
-    GROUP,
     MACHINE,
     TERRAFORM_CLUSTER,
     TERRAFORM_CLUSTER_IDENTITY,
@@ -22,12 +21,12 @@ from captf_controllers.api.kinds import (
     TERRAFORM_MACHINE_POOL_TEMPLATE,
     TERRAFORM_MACHINE_TEMPLATE,
     TERRAFORM_PLAN,
-    VERSION,
     Role,
 )
 from captf_controllers.identity.usage import find_users, users_in
 from captf_controllers.webhooks import guard
 from captf_controllers.webhooks.identity import check_identity, read_check_due
+from captf_controllers.webhooks.paths import path_of
 from captf_controllers.webhooks.plan import check_plan
 from captf_controllers.webhooks.templates import check_template
 from captf_controllers.webhooks.workload import check_workload
@@ -52,11 +51,6 @@ class Registry(Protocol):
     """Where validators are registered: the webhook server."""
 
     def register(self, path: str, validator: Validator) -> None: ...
-
-
-def path_of(kind: Kind) -> str:
-    """The path that the webhook configuration names for a kind."""
-    return f"/validate-{GROUP.replace('.', '-')}-{VERSION}-{kind.kind.lower()}"
 
 
 def register_all(server: Registry, client: Verbs, manager_username: str) -> None:

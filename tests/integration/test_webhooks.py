@@ -1,0 +1,181 @@
+"""The webhooks as an API server calls them: one object that passes and one that is refused, with the path."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from tests.captf_api import EMBEDDED_AND_REAL, captf_api
+
+from captf_controllers.api.kinds import (
+    API_VERSION,
+    TERRAFORM_CLUSTER,
+    TERRAFORM_CLUSTER_IDENTITY,
+    TERRAFORM_CLUSTER_TEMPLATE,
+    TERRAFORM_MACHINE,
+    TERRAFORM_MACHINE_POOL,
+    TERRAFORM_MACHINE_TEMPLATE,
+    TERRAFORM_PLAN,
+)
+from captf_controllers.webhooks.configuration import webhook_configuration
+from captf_controllers.webhooks.validators import register_all
+from captf_runtime.client import Client
+from captf_runtime.client.errors import ApiError, Invalid
+from captf_runtime.clock import SYSTEM_CLOCK
+from captf_runtime.objects import NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION, Kind, Object
+from captf_runtime.webhook import WebhookServer
+
+IMAGE = "example.com/modules/x:v1"
+
+
+class Served:
+    """An API server with CAPTF's webhooks registered and served."""
+
+    def __init__(
+        self, client: Client, server: WebhookServer, stop: threading.Event, thread: threading.Thread
+    ) -> None:
+        self.client, self.server, self._stop, self._thread = client, server, stop, thread
+
+    def stop_serving(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    def create(self, kind: Kind, name: str, spec: Object, **metadata: Any) -> Object:
+        obj = {
+            "apiVersion": API_VERSION,
+            "kind": kind.kind,
+            "metadata": {"name": name, **metadata},
+            "spec": spec,
+        }
+        return self.client.create(kind, obj, "default" if kind.namespaced else "")
+
+    def refused(self, kind: Kind, spec: Object, **metadata: Any) -> list[str]:
+        """The paths that a create is refused for."""
+        with pytest.raises(Invalid) as caught:
+            self.create(kind, "refused", spec, **metadata)
+        assert "denied the request" in caught.value.message
+        return [str(cause.field) for cause in caught.value.causes]
+
+
+@pytest.fixture(scope="module", params=EMBEDDED_AND_REAL)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("certificate")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(folder / "tls.key"))
+    for index, blob in enumerate(certificate.cert_chain_pems):
+        blob.write_to_path(str(folder / "tls.crt"), append=index > 0)
+    with captf_api(request.param) as kubeconfig, Client.from_config(kubeconfig=kubeconfig) as client:
+        yield from _serve(client, authority, folder)
+
+
+def _serve(client: Client, authority: trustme.CA, folder: Path) -> Iterator[Served]:
+    server = WebhookServer("127.0.0.1:0", folder)
+    register_all(server, client, "system:serviceaccount:captf-system:manager")
+    stop = threading.Event()
+    thread = threading.Thread(target=server.run, args=(stop,), daemon=True)
+    thread.start()
+    assert server.ready.wait(10)
+    bundle = base64.b64encode(authority.cert_pem.bytes()).decode()
+    configuration = webhook_configuration({"url": server.url, "caBundle": bundle})
+    client.create(VALIDATING_WEBHOOK_CONFIGURATION, configuration)
+    served = Served(client, server, stop, thread)
+    _wait_until_called(served)
+    try:
+        yield served
+    finally:
+        served.stop_serving()
+
+
+def _wait_until_called(served: Served) -> None:
+    """An API server takes a moment to notice a new configuration."""
+    deadline = SYSTEM_CLOCK.monotonic() + 30
+    number = 0
+    while SYSTEM_CLOCK.monotonic() < deadline:
+        number += 1
+        try:
+            served.create(TERRAFORM_MACHINE_POOL, f"probe-{number}", {"source": {"image": "NOT VALID"}})
+        except Invalid as error:
+            if "denied the request" in error.message:
+                return
+        SYSTEM_CLOCK.sleep(0.05)
+    raise AssertionError("the webhooks are not called")
+
+
+def spec(**more: Any) -> Object:
+    return {"source": {"image": IMAGE}, "identityRef": {"name": "i"}, **more}
+
+
+def test_what_keeps_the_rules_passes(served: Served) -> None:
+    served.create(TERRAFORM_CLUSTER, "fine", spec())
+    served.create(TERRAFORM_MACHINE, "fine", spec(variables={"zone": "a"}))
+    served.create(TERRAFORM_MACHINE_POOL, "fine", spec(jobs={"activeDeadlineSeconds": 600}))
+    served.create(TERRAFORM_MACHINE_TEMPLATE, "fine", {"template": {"spec": spec()}})
+    identity = {
+        "secretRef": {"name": "s", "namespace": "default"},
+        "allowedNamespaces": {"list": ["default"]},
+    }
+    served.create(TERRAFORM_CLUSTER_IDENTITY, "fine", identity)
+
+
+@pytest.mark.parametrize("kind", [TERRAFORM_CLUSTER, TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL])
+def test_every_violation_is_named(served: Served, kind: Kind) -> None:
+    bad = spec(
+        source={"image": "NOT VALID"},
+        jobs={
+            "lockTimeoutSeconds": 900,
+            "activeDeadlineSeconds": 600,
+            "env": [{"name": "TF_LOG", "value": "x"}],
+        },
+        variables={"captf_x": 1},
+    )
+    assert served.refused(kind, bad) == [
+        "spec.source.image",
+        "spec.jobs.env[0].name",
+        "spec.jobs.lockTimeoutSeconds",
+        "spec.variables[captf_x]",
+    ]
+
+
+def test_templates_and_warnings(served: Served) -> None:
+    with_id = {"template": {"spec": spec(providerID="noop:///1")}}
+    assert served.refused(TERRAFORM_MACHINE_TEMPLATE, with_id) == ["spec.template.spec.providerID"]
+    without = {"template": {"spec": {"source": {"image": IMAGE}}}}
+    served.create(TERRAFORM_CLUSTER_TEMPLATE, "warned", without)
+
+
+def test_an_approval_is_in_ones_own_name(served: Served) -> None:
+    body = {
+        "targetRef": {"kind": "TerraformCluster", "name": "fine"},
+        "planHash": "p2:x",
+        "inputsHash": "h2:x",
+        "reason": "Manual",
+        "summary": {"create": 1},
+    }
+    stolen = {**body, "approved": True, "approvedBy": "somebody-else"}
+    assert served.refused(TERRAFORM_PLAN, stolen) == ["spec.approvedBy"]
+    served.create(TERRAFORM_PLAN, "plan-1", body)
+
+
+def test_only_the_manager_sets_a_provider_id(served: Served) -> None:
+    served.create(TERRAFORM_MACHINE, "m1", spec())
+    with pytest.raises(Invalid) as caught:
+        served.client.patch(TERRAFORM_MACHINE, "m1", {"spec": {"providerID": "noop:///1"}}, "default")
+    assert [cause.field for cause in caught.value.causes] == ["spec.providerID"]
+
+
+def test_a_dead_webhook_refuses_writes_and_lets_deletes_through(served: Served) -> None:
+    """Last of this module: it stops the server."""
+    served.create(TERRAFORM_MACHINE, "left", spec())
+    served.create(TERRAFORM_CLUSTER, "left", spec())
+    served.stop_serving()
+    with pytest.raises(ApiError):
+        served.create(TERRAFORM_CLUSTER, "late", spec())
+    for kind in (TERRAFORM_MACHINE, TERRAFORM_CLUSTER):
+        served.client.delete(kind, "left", "default", propagation_policy="Background")
+    assert served.client.get(NAMESPACE, "default")
