@@ -365,8 +365,9 @@ def _outcome(now: Examination, serial: int, earlier: frozenset[str]) -> str | No
             continue
         if view.phase is JobPhase.SUCCEEDED:
             return ""
-        told = said.message if said is not None and job_in_message(said.message) == view.name else ""
-        return one_line(told or f"restore Job {view.name} failed; captf why says more")
+        # The manager's next pass says on the condition why it failed.
+        told = said is not None and job_in_message(said.message) == view.name
+        return one_line(said.message) if said is not None and told else None
     if said is None:
         return None
     if said.reason == reasons.RESTORE_BACKUP_NOT_FOUND:
