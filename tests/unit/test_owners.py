@@ -220,3 +220,14 @@ def test_a_pool_reads_its_reference_from_the_template() -> None:
     owners = find_owners(Objects(CAPI_CLUSTER, TF_CLUSTER, owner), TERRAFORM_MACHINE_POOL, pool)
     assert owners.gate is None
     assert owners.owner == owner
+
+
+@pytest.mark.parametrize("world", [Objects(TF_CLUSTER), Objects(CAPI_MACHINE, TF_CLUSTER)])
+def test_a_paused_cluster_pauses_whatever_became_of_the_owner(world: Objects) -> None:
+    """A machine whose Machine went during a move must not be destroyed because its owner is gone."""
+    paused = having(CAPI_CLUSTER, True, "spec", "paused")
+    world.objects["Cluster", "prod"] = paused
+    owners = find_owners(world, TERRAFORM_MACHINE, TF_MACHINE)
+    assert owners.pausing_cluster == paused
+    world.objects["Cluster", "prod"] = CAPI_CLUSTER
+    assert find_owners(world, TERRAFORM_MACHINE, TF_MACHINE).pausing_cluster is None

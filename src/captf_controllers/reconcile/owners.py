@@ -7,7 +7,7 @@ forged reference could steer somebody else's infrastructure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from captf_controllers.api.kinds import (
@@ -64,7 +64,8 @@ class Owners:
     ``owner`` is the Cluster, Machine or MachinePool that the owner reference names; ``cluster`` the Cluster
     and ``terraform_cluster`` its TerraformCluster (the object itself for a TerraformCluster). An absent one
     is None. ``has_reference`` tells a reference of the expected kind, ``owner_gone`` that its target does
-    not exist.
+    not exist. ``labelled_cluster`` is the Cluster that the object's own label names, whatever its owner says:
+    it can only pause the object, so a forged label gains nothing by it.
     """
 
     owner: Object | None = None
@@ -73,6 +74,13 @@ class Owners:
     has_reference: bool = False
     owner_gone: bool = False
     gate: Gate | None = None
+    labelled_cluster: Object | None = None
+
+    @property
+    def pausing_cluster(self) -> Object | None:
+        """The Cluster whose ``spec.paused`` pauses the object: its own, or the one it is labelled with."""
+        found = (cluster for cluster in (self.cluster, self.labelled_cluster) if cluster is not None)
+        return next((cluster for cluster in found if (cluster.get("spec") or {}).get("paused") is True), None)
 
     @property
     def cluster_name(self) -> str:
@@ -87,10 +95,16 @@ def find_owners(reader: Getter, kind: Kind, obj: Object) -> Owners:
     or pool is resolved by the cluster-name label even when the owner is gated, because a deleting object
     still inherits from it. Errors other than NotFound pass through.
     """
+    label = labels_of(obj).get(CLUSTER_NAME, "")
+    labelled = _get(reader, CLUSTER, label, namespace_of(obj)) if label else None
+    return replace(_find(reader, kind, obj, labelled), labelled_cluster=labelled)
+
+
+def _find(reader: Getter, kind: Kind, obj: Object, cluster: Object | None) -> Owners:
     expected = OWNER_KINDS[kind.kind]
     references = owner_references(obj)
     reference = _expected_reference(references, expected)
-    cluster, infra = _cluster_of(reader, kind, obj, reference)
+    infra = _infrastructure(reader, kind, obj, cluster)
     if reference is None:
         gate = _missing_reference(kind, expected, references)
         return Owners(terraform_cluster=infra, gate=gate)
@@ -136,21 +150,14 @@ def _missing_reference(kind: Kind, expected: Kind, references: list[OwnerReferen
     return Gate("Unknown", "WaitingForOwner", message, policies.GATE.delay())
 
 
-def _cluster_of(
-    reader: Getter, kind: Kind, obj: Object, reference: OwnerReference | None
-) -> tuple[Object | None, Object | None]:
-    """The Cluster and the TerraformCluster that a machine or pool belongs to by its own label."""
+def _infrastructure(reader: Getter, kind: Kind, obj: Object, cluster: Object | None) -> Object | None:
+    """The TerraformCluster of an object: itself, or the one of the Cluster that its label names."""
     if kind == TERRAFORM_CLUSTER:
-        return None, obj
-    label = labels_of(obj).get(CLUSTER_NAME, "")
-    if not label:
-        return None, None
-    cluster = _get(reader, CLUSTER, label, namespace_of(obj))
+        return obj
     if cluster is None or _not_terraform(cluster):
-        return cluster, None
+        return None
     name = str(infrastructure_reference(cluster, CLUSTER).get("name", ""))
-    infra = _get(reader, TERRAFORM_CLUSTER, name, namespace_of(obj)) if name else None
-    return cluster, infra
+    return _get(reader, TERRAFORM_CLUSTER, name, namespace_of(obj)) if name else None
 
 
 def _not_terraform(cluster: Object) -> str:

@@ -18,7 +18,7 @@ from captf_controllers.reconcile.owners import find_owners
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
 from captf_runtime.client.errors import Conflict
 from captf_runtime.client.patches import add_finalizer, merge_from, remove_finalizer
-from captf_runtime.objects import annotations_of, generation_of, has_finalizer
+from captf_runtime.objects import annotations_of, generation_of, has_finalizer, name_of
 from captf_runtime.queue import policies
 
 
@@ -54,9 +54,7 @@ def enter(scope: Scope) -> Outcome | Entered:
 
 def is_paused(scope: Scope) -> bool:
     """Whether the Cluster's ``spec.paused`` or the object's annotation pauses it."""
-    cluster = scope.owners.cluster
-    by_cluster = cluster is not None and (cluster.get("spec") or {}).get("paused") is True
-    return by_cluster or PAUSED in annotations_of(scope.obj)
+    return scope.owners.pausing_cluster is not None or PAUSED in annotations_of(scope.obj)
 
 
 def _convert_foreground(scope: Scope) -> Outcome | None:
@@ -101,6 +99,8 @@ def _pause(scope: Scope) -> Outcome | Entered:
     before = scope.conditions
     current = before.get(types.PAUSED)
     wanted = (types.TRUE, reasons.PAUSED) if paused else (types.FALSE, reasons.NOT_PAUSED)
+    if current is None and not paused:
+        return Entered(paused)  # set with the other conditions of a first visit, by the pass's own patch
     if current is None or (current.status, current.reason) != wanted:
         message = _pause_message(scope) if paused else ""
         scope.conditions = before.set(
@@ -108,15 +108,15 @@ def _pause(scope: Scope) -> Outcome | Entered:
         )
         _write_status(scope)
         report.pause(scope, current, paused, message)
-        if not paused and current is not None:
+        if not paused:
             return Outcome()
     return Entered(paused)
 
 
 def _pause_message(scope: Scope) -> str:
-    cluster = scope.owners.cluster
-    if cluster is not None and (cluster.get("spec") or {}).get("paused") is True:
-        return f"Cluster {scope.owners.cluster_name} has spec.paused: true; no Job starts"
+    cluster = scope.owners.pausing_cluster
+    if cluster is not None:
+        return f"Cluster {name_of(cluster)} has spec.paused: true; no Job starts"
     return f"The annotation {PAUSED} is set; no Job starts"
 
 
