@@ -32,7 +32,6 @@ from captf_controllers.inputs.records import (
     Records,
     choose_record,
     create_per_run,
-    delete_per_run,
     promote,
     read_records,
     write_attempt,
@@ -503,8 +502,6 @@ def test_a_per_run_secret_belongs_to_its_job(client: Client, owner: Owner) -> No
     assert (
         client.get(SECRET, "captf-run-captf-m-m1-apply-a1-abc123", owner.namespace)["data"] == found["data"]
     )
-    assert delete_per_run(client, owner.namespace, "captf-m-m1-apply-a1-abc123")
-    assert not delete_per_run(client, owner.namespace, "captf-m-m1-apply-a1-abc123")
 
 
 def test_the_per_run_secret_of_an_earlier_job_is_replaced(client: Client, owner: Owner) -> None:
@@ -584,10 +581,10 @@ def test_the_per_run_secret_is_promoted_and_not_a_later_attempt(client: Client, 
 
 def test_the_attempt_stands_in_for_a_per_run_secret_that_is_gone(client: Client, owner: Owner) -> None:
     start(client, owner, "job-1")
-    delete_per_run(client, owner.namespace, "job-1")
+    client.delete(SECRET, "captf-run-job-1", owner.namespace, propagation_policy="Background")
     assert promote(client, owner, "job-1", DIGEST, read_records(client, owner)).outcome == "promoted"
     start(client, owner, "job-2")
-    delete_per_run(client, owner.namespace, "job-2")
+    client.delete(SECRET, "captf-run-job-2", owner.namespace, propagation_policy="Background")
     start(client, owner, "job-3")
     records = read_records(client, owner)
     lost = promote(client, owner, "job-2", DIGEST, records)

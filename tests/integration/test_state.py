@@ -841,14 +841,14 @@ def pod(client: Client, owner: Owner, phase: str) -> None:
 
 def test_no_lease_is_no_lock(client: Client, owner: Owner) -> None:
     assert read_lock(client, owner).kind is LockKind.FREE
-    assert lock_version(client, owner) == "none"
+    assert lock_version(client, owner.namespace, owner.suffix) == "none"
 
 
 @pytest.mark.parametrize("holder", [None, ""])
 def test_a_lease_without_a_holder_is_free(client: Client, owner: Owner, holder: str | None) -> None:
     made = lock(client, owner, f"root@{OWN_POD}", holder)
     assert read_lock(client, owner).kind is LockKind.FREE
-    assert lock_version(client, owner) == resource_version_of(made)
+    assert lock_version(client, owner.namespace, owner.suffix) == resource_version_of(made)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import pytest
 
 from captf_controllers.deletion import abandon, decision, holds
@@ -142,7 +144,7 @@ def test_truth_table(state: str, annotation: str, ok: str, refused: str, missing
 class TestOrder:
     """Each rule about what beats what."""
 
-    everything = {
+    everything: ClassVar[dict[str, Any]] = {
         "hold": Hold("StateLost", "gone"),
         "abandon": UID,
         "restore": RestoreFinding("startable", "7", 7),

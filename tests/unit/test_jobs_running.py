@@ -27,9 +27,9 @@ from captf_controllers.jobs.unconfirmed import (
     find_vanished,
     may_have_applied,
     may_have_applied_now,
-    state_lock_version,
 )
 from captf_controllers.jobs.views import view_job
+from captf_controllers.state.lock import lock_version
 from captf_runtime.client import Conflict, InternalError
 from captf_runtime.objects import JOB, LEASE, POD, SECRET
 from captf_runtime.testing.clock import VirtualClock
@@ -286,14 +286,14 @@ class TestCrashed:
 
     def test_an_untouched_lock_proves_that_nothing_was_applied(self, api):
         self.lock(api)
-        version = state_lock_version(api, "ns", SUFFIX)
+        version = lock_version(api, "ns", SUFFIX)
         marks = {annotations.STATE_LOCK_VERSION: version}
         assert not crashed(api, failed(marks=marks), SUFFIX)
         self.lock(api)
         assert crashed(api, failed(marks=marks), SUFFIX)
 
     def test_an_absent_one_is_none(self, api):
-        assert state_lock_version(api, "ns", SUFFIX) == "none"
+        assert lock_version(api, "ns", SUFFIX) == "none"
         assert not crashed(api, failed(marks={annotations.STATE_LOCK_VERSION: "none"}), SUFFIX)
 
     def test_a_read_that_fails_proves_nothing(self, api):

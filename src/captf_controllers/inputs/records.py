@@ -518,19 +518,6 @@ def create_per_run(client: Verbs, job: Object, attempt: Attempt) -> None:
     client.create(SECRET, secret, namespace)
 
 
-def delete_per_run(client: Verbs, namespace: str, job: str) -> bool:
-    """Delete a finished Job's files; say whether this call removed them.
-
-    Raises:
-        ApiError: the delete failed.
-    """
-    try:
-        client.delete(SECRET, names.per_run_secret(job), namespace, propagation_policy="Background")
-    except NotFound:
-        return False
-    return True
-
-
 # Promotion -----------------------------------------------------------------------------------------
 
 

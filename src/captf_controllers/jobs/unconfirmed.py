@@ -10,45 +10,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from captf_controllers.api import annotations as keys
-from captf_controllers.api import names
 from captf_controllers.jobs.outcomes import FinishedJob
 from captf_controllers.jobs.views import JobView
-from captf_controllers.state.lock import NO_LEASE, lock_unchanged
+from captf_controllers.state.lock import lock_unchanged, lock_version
 from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.log import get_logger
-from captf_runtime.objects import JOB, LEASE, Kind, Object, name_of, namespace_of, resource_version_of, uid_of
+from captf_runtime.objects import JOB, Kind, Object, name_of, namespace_of, uid_of
 
 __all__ = [
     "crashed",
     "find_vanished",
     "may_have_applied",
     "may_have_applied_now",
-    "state_lock_version",
 ]
 
 logger = get_logger(__name__)
 
 
-def state_lock_version(client: Verbs, namespace: str, suffix: str) -> str:
-    """The resourceVersion of the state-lock Lease, or `none`: every locking of the state changes it.
-
-    Raises:
-        ApiError: the read failed.
-    """
-    try:
-        lease = client.get(LEASE, names.state_lock_lease(suffix), namespace, metadata_only=True)
-    except NotFound:
-        return NO_LEASE
-    return resource_version_of(lease)
-
-
-def may_have_applied(job: FinishedJob, lock_version: str | None) -> bool:
+def may_have_applied(job: FinishedJob, lock_now: str | None) -> bool:
     """Whether a failed apply may have changed resources.
 
     Args:
         job: the finished Job, as the pass that counts it read it.
-        lock_version: the state lock as it is now, None when it could not be read; only looked at when neither
+        lock_now: the version of the state lock now, None when it could not be read; only looked at when neither
             pod nor result is left.
     """
     if job.op != "apply" or job.succeeded or job.blocked or job.plan_changed:
@@ -58,7 +43,7 @@ def may_have_applied(job: FinishedJob, lock_version: str | None) -> bool:
     if job.pod is not None:
         return job.pod.source_ever_started
     recorded = job.job.annotations.get(keys.STATE_LOCK_VERSION, "")
-    return lock_version is None or not lock_unchanged(recorded, lock_version)
+    return lock_now is None or not lock_unchanged(recorded, lock_now)
 
 
 def crashed(client: Verbs, job: FinishedJob, suffix: str) -> bool:
@@ -81,7 +66,7 @@ def _lock_version_if_needed(client: Verbs, job: FinishedJob, suffix: str) -> str
     if job.result is not None or job.pod is not None or job.op != "apply" or job.succeeded:
         return None
     try:
-        return state_lock_version(client, job.job.namespace, suffix)
+        return lock_version(client, job.job.namespace, suffix)
     except ApiError as error:
         logger.warning("state lock not read", namespace=job.job.namespace, job=job.name, err=error)
         return None

@@ -33,14 +33,13 @@ from captf_controllers.jobs.launch import Adopted, Created, LaunchRequest
 from captf_controllers.jobs.leases import LeaseRequest, Wait, acquire_leases, release_if_no_job
 from captf_controllers.jobs.naming import tick_for
 from captf_controllers.jobs.podspec import Approval, Guard, JobRequest, JobTarget, Restore, build_job
-from captf_controllers.jobs.unconfirmed import state_lock_version
 from captf_controllers.jobs.views import next_attempt
 from captf_controllers.reconcile import early_writes, report
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.material import Material
 from captf_controllers.reconcile.scope import EventType, Outcome, PendingEvent, Scope
-from captf_controllers.state.lock import Lock
+from captf_controllers.state.lock import Lock, lock_version
 from captf_runtime.client.errors import ApiError, Forbidden, NamespaceTerminating, NotFound
 from captf_runtime.objects import NAMESPACE, Object, annotations_of, is_deleting, name_of
 from captf_runtime.queue import policies
@@ -175,9 +174,7 @@ def _job_request(scope: Scope, request: StartRequest, material: Material) -> Job
         after_interrupted_apply=books.records.unconfirmed_apply if apply else "",
         cluster_outputs_hash=inputs.exports_hash if apply and inputs is not None else "",
         held_cluster_outputs=apply and inputs is not None and inputs.held_exports,
-        state_lock_version=(
-            state_lock_version(scope.client, scope.namespace, scope.names.suffix) if apply else ""
-        ),
+        state_lock_version=(lock_version(scope.client, scope.namespace, scope.names.suffix) if apply else ""),
     )
     if job_request.needs_plan_key:
         ensure_plan_key(scope.client, Owner.of(scope.obj))

@@ -147,14 +147,14 @@ def read_lock(client: Verbs, owner: Owner) -> Lock:
     return Lock(kind, lock.id, lock.info, lock.lease)
 
 
-def lock_version(client: Verbs, owner: Owner) -> str:
+def lock_version(client: Verbs, namespace: str, suffix: str) -> str:
     """Return the version of the lock Lease, `none` without one, as an apply Job records it.
 
     Raises:
         ApiError: the API server did not answer.
     """
     try:
-        lease = client.get(LEASE, names.state_lock_lease(owner.suffix), owner.namespace, metadata_only=True)
+        lease = client.get(LEASE, names.state_lock_lease(suffix), namespace, metadata_only=True)
     except NotFound:
         return NO_LEASE
     return resource_version_of(lease)
