@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.deletion_case import Case
-from tests.world import DIGEST, IDENTITY, OPERATOR, OUTPUTS, TEAM
+from tests.world import DIGEST, IDENTITY, OPERATOR, OUTPUTS, TEAM, World
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import names
@@ -422,10 +422,33 @@ def test_a_restore_that_ends_while_paused_is_consumed(case: Case) -> None:
     assert case.jobs("destroy") == []
 
 
-def test_an_object_that_names_no_identity_and_inherits_none(cluster_case: Case) -> None:
-    case = cluster_case
+def remove_cluster(case: Case) -> None:
+    """The TerraformCluster is gone before the object, by force."""
+    case.world.patch("TerraformCluster", "prod", {"metadata": {"finalizers": None}})
+    case.world.delete("TerraformCluster", "prod")
+
+
+def test_without_its_cluster_it_is_torn_down_with_the_recorded_identity(world: World) -> None:
+    for kind in ("TerraformMachine", "TerraformMachinePool"):
+        case = Case(world, kind)
+        case.provision()
+        remove_cluster(case)
+        case.delete()
+        assert case.reconcile() == 60
+        container = case.job("destroy")["spec"]["template"]["spec"]["containers"][0]
+        assert container["envFrom"] == [{"secretRef": {"name": names.credential_mirror(IDENTITY)}}]
+        case.end()
+        assert case.reconcile() == 0
+        assert case.released
+        mirror = world.client.get(SECRET, names.credential_mirror(IDENTITY), TEAM)
+        assert case.uid not in [owner["uid"] for owner in mirror["metadata"]["ownerReferences"]]
+
+
+def test_without_its_cluster_and_any_record_it_names_no_identity(world: World) -> None:
+    case = Case(world, "TerraformMachinePool")
     case.provision()
-    case.spec(identityRef=None)
+    remove_cluster(case)
+    case.remove_inputs()
     case.delete()
     assert case.reconcile() == 30
     assert case.says("ApplyJobSucceeded") == "False/IdentityNotAllowed"

@@ -205,9 +205,13 @@ def _remediation(own: RemediationPolicy | None, cluster: TerraformClusterSpec | 
     )
 
 
-def as_recorded(config: EffectiveConfig, record: Record) -> EffectiveConfig:
-    """The same configuration with the identity that a machine's record names, if it names one."""
-    if not record.identity:
+def as_recorded(config: EffectiveConfig, record: Record, *, mutable: bool, deleting: bool) -> EffectiveConfig:
+    """The same configuration with the identity that the object's record names, where that one counts.
+
+    For a machine it always does. A pool that goes after its TerraformCluster has nobody left to inherit one
+    from; it is torn down with the identity that it was applied with.
+    """
+    if not record.identity or (mutable and not (deleting and config.identity is None)):
         return config
     kind: IdentityKind | None = "Secret" if record.identity_kind == "Secret" else None
     return replace(config, identity=IdentityRef(name=record.identity, kind=kind))

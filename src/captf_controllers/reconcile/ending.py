@@ -142,8 +142,10 @@ def _start(
     """A Job is about to start: prepare the credentials now, and only now."""
     scope.observe(*step.conditions)
     choice = choose_record(gathered.books.records, view.inputs_hash)
-    if choice is not None and not scope.mutable:
-        gathered.config = configuration.as_recorded(gathered.config, choice.record)
+    if choice is not None:
+        gathered.config = configuration.as_recorded(
+            gathered.config, choice.record, mutable=scope.mutable, deleting=True
+        )
     prepared = credential_step.prepare(scope, gathered.config)
     obstacle = live_credentials_obstacle(prepared)
     if obstacle is None and not prepared.ready:

@@ -127,9 +127,9 @@ def _mirror_digest(scope: Scope, records: Records) -> None:
 def _with_recorded_identity(scope: Scope, config: EffectiveConfig, books: Books) -> EffectiveConfig:
     """A machine runs with the identity its record names, never with one the spec or cluster names since."""
     choice = choose_record(books.records, "")
-    if scope.mutable or choice is None:
+    if choice is None:
         return config
-    return configuration.as_recorded(config, choice.record)
+    return configuration.as_recorded(config, choice.record, mutable=scope.mutable, deleting=scope.deleting)
 
 
 def _paused(scope: Scope, books: Books) -> Outcome:
