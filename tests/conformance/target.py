@@ -93,6 +93,10 @@ class Server:
     def is_real(self) -> bool:
         return self.name == "real"
 
+    def knows(self, user: str) -> bool:
+        """Whether there is a token for a user."""
+        return user in self._tokens
+
     def token(self, user: str) -> str:
         return self._tokens[user]
 
@@ -173,10 +177,7 @@ def _decoded(raw: bytes) -> Any:
 
 
 def server_of_kubeconfig(path: str | Path, name: str) -> Server:
-    """A server that a kubeconfig describes: its current context, with a token or a client certificate.
-
-    The other users of the cases are impersonated by nothing: cases about access need a cluster of our own.
-    """
+    """A server that a kubeconfig describes: the tokens of its users, that of the current context as `admin`."""
     config = yaml.safe_load(Path(path).read_text())
     context = _named(config["contexts"], config["current-context"])["context"]
     cluster = _named(config["clusters"], context["cluster"])["cluster"]

@@ -423,12 +423,15 @@ def _without_abandoned(schema: Topology, merged: Object, managers: _Managers, la
     # Items of others inside what was removed come back, and so does what was never this manager's.
     pruned = _remove(schema, merged, (everything - fields_of(schema, pruned)) - owned)
     gone = (everything - fields_of(schema, pruned)) & last
-    result: Object = _remove(schema, merged, gone, drop_emptied=True)
+    result: Object = _remove(schema, merged, gone, keep=owned)
     return result
 
 
-def _remove(node: Topology, value: Any, fields: FieldSet, *, drop_emptied: bool = False) -> Any:
-    """The value without some of its parts; what this empties becomes null, with `drop_emptied` it goes."""
+def _remove(node: Topology, value: Any, fields: FieldSet, *, keep: FieldSet | None = None) -> Any:
+    """The value without some of its parts.
+
+    What this empties becomes null; with `keep` it stays empty when it is one of those fields, and goes otherwise.
+    """
     if not fields or not is_taken_apart(node, value):
         return value
     kept_map: dict[str, Any] = {}
@@ -437,11 +440,13 @@ def _remove(node: Topology, value: Any, fields: FieldSet, *, drop_emptied: bool 
         if (element,) in fields:
             continue
         inner = below(fields, (element,))
-        new = _remove(child, item, inner, drop_emptied=drop_emptied) if inner else item
+        kept = below(keep, (element,)) if keep is not None else None
+        new = _remove(child, item, inner, keep=kept) if inner else item
         if inner and item and not new:
-            if drop_emptied:
+            if keep is None:
+                new = None
+            elif (element,) not in keep:
                 continue
-            new = None
         if isinstance(value, dict):
             kept_map[element[2:]] = new
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 
 _POSIX = {
     "alnum": "0-9A-Za-z",
@@ -26,11 +27,28 @@ _POSIX = {
     "word": "0-9A-Za-z_",
     "xdigit": "0-9A-Fa-f",
 }
-_UNICODE_CLASSES = {"L": "^\\W\\d_", "Lu": "A-ZÀ-ÖØ-Þ", "Ll": "a-zß-öø-ÿ", "N": "\\d", "Nd": "\\d"}
 
 
 _REPEAT = re.compile(r"(?<!\\)\{(\d+)(?:,(\d*))?\}")
 _MAX_REPEAT = 1000
+
+
+_CATEGORIES = frozenset({"L", "M", "N", "P", "S", "Z", "C"})
+
+
+@functools.cache
+def _category(name: str) -> str:
+    """The inside of a character class that stands for a Unicode category such as `L` or `Nd`."""
+    ranges: list[str] = []
+    start = -1
+    for code in range(0x110001):
+        inside = code < 0x110000 and unicodedata.category(chr(code)).startswith(name)
+        if inside and start < 0:
+            start = code
+        elif not inside and start >= 0:
+            ranges.append(f"\\U{start:08x}" + (f"-\\U{code - 1:08x}" if code - 1 > start else ""))
+            start = -1
+    return "".join(ranges)
 
 
 class PatternError(ValueError):
@@ -76,16 +94,15 @@ def _translate(pattern: str) -> str:
             following = pattern[index + 1 : index + 2]
             if following in ("p", "P"):
                 name, index = _unicode_name(pattern, index + 2)
-                body = _UNICODE_CLASSES.get(name)
-                if body is None:
+                if name[:1] not in _CATEGORIES or len(name) > 2:
                     raise PatternError(
                         f"error parsing regexp: invalid character class range: `\\{following}{name}`"
                     )
-                if depth_class:
-                    out.append(body.lstrip("^"))
-                else:
-                    negated = body.startswith("^") != (following == "P")
-                    out.append(f"[{'^' if negated else ''}{body.lstrip('^')}]")
+                body = _category(name)
+                negated = following == "P"
+                if depth_class and negated:
+                    raise PatternError(f"error parsing regexp: invalid character class range: `\\P{name}`")
+                out.append(body if depth_class else f"[{'^' if negated else ''}{body}]")
                 continue
             if following.isdigit() and following != "0":
                 raise PatternError(f"error parsing regexp: invalid escape sequence: `\\{following}`")

@@ -4,7 +4,7 @@
     program.evaluate({"self": {"minReplicas": 1, "maxReplicas": 3}})   # True
 
 Compilation checks syntax and the names of variables and functions;
-`captf_runtime.testing.apiserver.schema.rules` adds the check of field names and types against a schema.
+`analysis` adds the check of field names and types against a schema, and an estimate of the cost.
 """
 
 from captf_runtime.testing.apiserver.schema.cel.evaluation import Program, compile_expression
