@@ -329,7 +329,7 @@ class Watch:
 
     def take(self, count: int) -> list[dict[str, Any]]:
         """The next events."""
-        events = []
+        events: list[dict[str, Any]] = []
         for _ in range(count):
             event = self.next()
             assert event is not None, f"the stream ended after {len(events)} of {count} events"
@@ -338,7 +338,7 @@ class Watch:
 
     def rest(self) -> list[dict[str, Any]]:
         """All events to the end of the stream."""
-        events = []
+        events: list[dict[str, Any]] = []
         while (event := self.next(record=False)) is not None:
             events.append(event)
         return events

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from tests.conformance.conftest import GROUP
 from tests.conformance.expectations import config_map, failed, widget
-from tests.conformance.target import Case
+from tests.conformance.target import USERS, Case
 
 pytestmark = pytest.mark.requirement("AS27")
 
 RBAC = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture(autouse=True)
+def _users_are_known(k: Case) -> None:
+    if not all(k.server.knows(user) for user in USERS):
+        pytest.skip("the cluster's kubeconfig has no users of the cases")
 
 
 def denied(user: str, verb: str, resource: str, namespace: str = "", name: str = "", group: str = "") -> str:

@@ -82,6 +82,6 @@ def _get(plane: RealControlPlane, path: str, token: str) -> int:
 
 def _mentions(text: str) -> list[str]:
     """Command lines of other processes that contain a text."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-wweo", "pid,args"], capture_output=True, text=True, check=True).stdout
     own = str(os.getpid())
     return [line for line in listed.splitlines() if text in line and line.split()[0] != own]
