@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from captf_runtime.testing.real_control_plane import RealControlPlane
 
 ADDITIONS = Path(__file__).with_name("modules")
 LARGE_CLUSTER = "example.com/tests/large-cluster:v1"
+LEAKING_MACHINE = "example.com/tests/leaking-machine:v1"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -37,6 +39,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (scenes.CLOUD_CLUSTER, "cluster", ["servers.tf"]),
         (scenes.CLOUD_MACHINE, "machine", ["servers.tf"]),
         (LARGE_CLUSTER, "cluster", ["ballast.tf", "exports_override.tf"]),
+        (LEAKING_MACHINE, "machine", ["leak.tf"]),
     ):
         folder = tmp_path_factory.mktemp("images") / role
         shutil.copytree(MODULES / role, folder)
@@ -89,8 +92,9 @@ def open_scene(stage: Stage, folder: Path, request: pytest.FixtureRequest) -> It
     """Start the manager if none runs and make the namespace, called like the test."""
     if stage.manager is None:
         stage.start_manager()
-    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))
-    scene = Scene(stage, name[:50].strip("-"), Cloud(folder / "cloud"))
+    title = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:40]
+    namespace = f"{title}-{sha256(request.node.nodeid.encode()).hexdigest()[:6]}"
+    scene = Scene(stage, namespace, Cloud(folder / "cloud"))
     scene.prepare()
     yield scene
     stage.check_manager()

@@ -8,10 +8,14 @@ machine.wait_says("StateReadable", "False/StateLost")
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from hack.tour import manifests
 from hack.tour.inventory import leftovers
@@ -144,6 +148,15 @@ class Scene:
             JOB, job, {"status": {"conditions": conditions}}, self.namespace, subresource="status"
         )
 
+    def kill_pods(self, job: str) -> None:
+        """SIGKILL to every process of a Job's pods, as when a node runs out of memory."""
+        for pod in self.pods(job):
+            for process in processes_of(name_of(pod)):
+                try:
+                    os.kill(process, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
     # Looking at things
 
     def wait(
@@ -170,6 +183,12 @@ class Scene:
 
     def pods(self, job: str) -> list[Object]:
         return self.client.list(POD, self.namespace, label_selector=f"job-name={job}").items
+
+    def arguments_of(self, job: str) -> list[str]:
+        """What the runner of a Job was told."""
+        template = self.client.get(JOB, job, self.namespace)["spec"]["template"]["spec"]
+        arguments: list[str] = template["containers"][0].get("args") or []
+        return [*(template["containers"][0].get("command") or []), *arguments]
 
     def log_of(self, job: str) -> str:
         """What the runner of a Job printed."""
@@ -232,6 +251,20 @@ class Scene:
             return  # it goes already
 
 
+def processes_of(pod: str) -> list[int]:
+    """The processes of a local pod, which all know its name, the runner's before those that it started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue  # ended meanwhile, or of another user
+            if f"HOSTNAME={pod}".encode() in environment.split(b"\0"):
+                found.append(int(entry.name))
+    return sorted(found)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A workload object of a scene."""
@@ -272,6 +305,7 @@ class Subject:
         self.patch({"metadata": {"annotations": {key: value}}})
 
     def set_variables(self, **variables: Any) -> None:
+        """Change some of the variables."""
         self.patch({"spec": {"variables": variables}})
 
     def abandon(self) -> None:
@@ -282,6 +316,10 @@ class Subject:
 
     def delete(self) -> None:
         self.scene.client.delete(self.kind, self.name, self.scene.namespace, propagation_policy="Background")
+
+    def touch(self) -> None:
+        """Make the manager look at it."""
+        self.annotate("tests.example.com/touched", uuid4().hex)
 
     # What a user sees
 

@@ -63,6 +63,11 @@ def test_lines_of_a_secret_are_replaced_trimmed() -> None:
     assert known.redact("has second line here; end") == "has (sensitive) here; end"
 
 
+@pytest.mark.parametrize("secret", ["hunter2\n", "  hunter2", "\r\nhunter2\r\n", "hunter2"])
+def test_space_around_a_secret_is_not_needed_to_find_it(secret: str) -> None:
+    assert redactor(secret, line_minimum=16).redact("a hunter2!") == "a (sensitive)!"
+
+
 def test_short_lines_of_bulk_text_are_kept() -> None:
     known = redactor("#cloud-config\npassword: 0123456789abcdef", line_minimum=16)
     assert known.redact("#cloud-config") == "#cloud-config"

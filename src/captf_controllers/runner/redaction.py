@@ -33,8 +33,8 @@ _LONG_VALUE = 16
 class Redactor:
     """Replaces known secrets in text.
 
-    A secret also matches in its JSON-escaped form, and, when it has several lines, by each of its trimmed
-    lines. Overlapping matches are replaced as one, so the longest wins and nothing of a shorter one is left.
+    A secret also matches in its JSON-escaped form, without the space around it (a file's last newline is
+    seldom printed with it), and, when it has several lines, by each of its trimmed lines. Overlapping matches are replaced as one, so the longest wins and nothing of a shorter one is left.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Redactor:
         if _size(secret) < SHORTEST:
             return
         self._stale = True
-        self._values.add(secret)
+        self._values.update(text for text in (secret, secret.strip()) if _size(text) >= SHORTEST)
         lines = secret.splitlines()
         if len(lines) > 1:
             for line in map(str.strip, lines):
