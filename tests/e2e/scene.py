@@ -137,17 +137,6 @@ class Scene:
             CLUSTER, manifests.CLUSTER_NAME, {"status": status}, self.namespace, subresource="status"
         )
 
-    def age(self, job: str, seconds: float) -> None:
-        """Make a finished Job have finished so much earlier: the time that a test would wait has passed."""
-        obj = self.client.get(JOB, job, self.namespace)
-        conditions = obj["status"]["conditions"]
-        for item in conditions:
-            moved = parse_time(item["lastTransitionTime"]) - timedelta(seconds=seconds)
-            item["lastTransitionTime"] = format_time(moved)
-        self.client.patch(
-            JOB, job, {"status": {"conditions": conditions}}, self.namespace, subresource="status"
-        )
-
     def kill_pods(self, job: str) -> None:
         """SIGKILL to every process of a Job's pods, as when a node runs out of memory."""
         for pod in self.pods(job):
@@ -316,6 +305,20 @@ class Subject:
 
     def delete(self) -> None:
         self.scene.client.delete(self.kind, self.name, self.scene.namespace, propagation_policy="Background")
+
+    def let_pass(self, seconds: float) -> None:
+        """Make its finished Jobs have finished so much earlier: the time that a test would wait has passed."""
+        client, namespace = self.scene.client, self.scene.namespace
+        for view in self.jobs():
+            obj = client.get(JOB, view.name, namespace)
+            conditions = (obj.get("status") or {}).get("conditions") or []
+            if not view.is_finished or not conditions:
+                continue
+            for item in conditions:
+                moved = parse_time(item["lastTransitionTime"]) - timedelta(seconds=seconds)
+                item["lastTransitionTime"] = format_time(moved)
+            patch = {"status": {"conditions": conditions}}
+            client.patch(JOB, view.name, patch, namespace, subresource="status")
 
     def touch(self) -> None:
         """Make the manager look at it."""

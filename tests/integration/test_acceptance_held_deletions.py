@@ -188,6 +188,35 @@ def test_a_confirmation_ends_an_unknown_outcome(case: Case) -> None:
     assert "captf.io/confirm-no-resources" not in case.annotations
 
 
+@pytest.mark.acceptance("HD2")
+def test_a_state_that_no_apply_wrote_to_settles_no_unknown_outcome(case: Case) -> None:
+    """Backends write such a state when they are initialised, before anything is created."""
+    job = vanish(case)
+    case.world.write_state(case.kind, case.name, resources=0, cluster=case.cluster)
+    assert case.reconcile() == 60
+    assert case.says("StateReadable") == "False/ApplyOutcomeUnknown"
+    assert case.jobs() == []
+    assert case.backups() == []
+    case.delete()
+    assert_held(case, "ApplyOutcomeUnknown")
+    assert f"captf.io/confirm-no-resources={job}" in case.message("StateReadable")
+    case.annotate(confirm_no_resources=job)
+    assert case.reconcile() == 60
+    assert case.says("StateReadable") == "True/StateRead"
+    case.end()
+    assert case.reconcile() == 0
+    assert case.released
+
+
+@pytest.mark.acceptance("HD2")
+def test_a_state_that_an_apply_wrote_to_is_destroyed_although_its_end_is_unknown(case: Case) -> None:
+    vanish(case)
+    case.world.write_state(case.kind, case.name, resources=1, cluster=case.cluster)
+    case.delete()
+    assert case.reconcile() == 60
+    assert case.job("destroy")
+
+
 # Ever applied
 
 SIGNALS = ("provisioned", "marker", "durable digest", "applied digest", "backup", "applied-as")

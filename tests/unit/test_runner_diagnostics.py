@@ -115,9 +115,17 @@ def test_the_tail_prefers_structured_errors() -> None:
 
 
 def test_the_tail_takes_error_lines_of_stderr() -> None:
-    stderr = "noise\n\x1b[31mError: \x1b[0mone\n\nin main.tf\n  Error: two\nerror: not this\n"
+    stderr = "noise\n\x1b[31mError: \x1b[0mone\n\n  on main.tf line 1:\n  Error: two\nWarning: three\n\nx\n"
     assert tail_of([], stderr, "nothing") == "Error: one\nError: two"
     assert tail_of([], "noise", "init failed with exit code 1") == "init failed with exit code 1"
+
+
+def test_the_tail_takes_the_first_line_of_an_errors_detail_and_none_of_its_source() -> None:
+    stderr = (
+        'Error: Precondition failed\n\n  on main.tf line 5, in resource "a" "b":\n   5:   condition = false\n'
+        "    │ var.x is 1\n\nThe module is broken.\nIn more words.\n\nError: Other\n\nWhy.\n"
+    )
+    assert tail_of([], stderr, "") == "Error: Precondition failed: The module is broken.\nError: Other: Why."
 
 
 def test_the_tail_keeps_its_head() -> None:

@@ -24,7 +24,7 @@ from captf_controllers.approvals.plans import live_plan
 from captf_controllers.approvals.store import list_plans
 from captf_controllers.cli.connection import Connection, permission
 from captf_controllers.deletion import dependents, destroys, retain
-from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state
+from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state, untouched_state
 from captf_controllers.deletion.facts import (
     Dependent,
     EarlyFacts,
@@ -277,7 +277,7 @@ class _Examiner:
         records, reading = found.records, found.reading
         assert records is not None
         assert reading is not None
-        if reading.state is not None:
+        if reading.state is not None and not reading.state.untouched:
             return None
         if reading.problem is not None:
             return Hold(cast(HoldReason, reading.problem.reason), reading.message)
@@ -292,8 +292,11 @@ class _Examiner:
             unconfirmed_job=records.unconfirmed_apply,
         )
         kept = found.kept
-        signal = ever_applied(signals, lambda: kept is not None and bool(kept.backups))
-        hold = missing_state(signals, signal, names.state_secret(found.suffix))
+        if reading.state is not None:
+            hold = untouched_state(signals)
+        else:
+            signal = ever_applied(signals, lambda: kept is not None and bool(kept.backups))
+            hold = missing_state(signals, signal, names.state_secret(found.suffix))
         confirmed = annotations_of(found.obj).get(keys.CONFIRM_NO_RESOURCES)
         if hold is not None and hold.reason == "ApplyOutcomeUnknown" and confirmed == hold.job:
             return None

@@ -61,11 +61,23 @@ def missing_state(signals: Signals, signal: Signal | None, base_secret: str) -> 
                 "(remove it by hand when the object is a re-applied manifest that never applied here)"
             )
         return Hold("StateLost", cause)
-    if signals.unconfirmed_job:
-        return Hold(
-            "ApplyOutcomeUnknown",
-            f"Job {signals.unconfirmed_job} ended without a result before any state was written and may have "
-            "created resources",
-            job=signals.unconfirmed_job,
-        )
-    return None
+    return _unknown_outcome(signals, "ended without a result before any state was written")
+
+
+def untouched_state(signals: Signals) -> Hold | None:
+    """What a state means that nothing was ever written to: a hold, or None for a state like any other.
+
+    Backends write such a state when they are initialised, so it says no more than a missing one about an
+    apply that was killed: the runtimes store what they created only from time to time. Backups do not count
+    as a signal here, since they may be of that very state.
+    """
+    if ever_applied(signals, lambda: False) is not None:
+        return None
+    return _unknown_outcome(signals, "ended without a result and without a word in the state")
+
+
+def _unknown_outcome(signals: Signals, how: str) -> Hold | None:
+    job = signals.unconfirmed_job
+    if not job:
+        return None
+    return Hold("ApplyOutcomeUnknown", f"Job {job} {how} and may have created resources", job=job)

@@ -16,7 +16,7 @@ from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import StateBackup
 from captf_controllers.deletion import retain, ways_out
 from captf_controllers.deletion.cleanup import adopt_secrets
-from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state
+from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state, untouched_state
 from captf_controllers.deletion.facts import Hold, HoldReason, RetainedFinding
 from captf_controllers.deletion.secrets import list_backups as list_backup_chunks
 from captf_controllers.deletion.secrets import list_states
@@ -115,16 +115,22 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
     """Decide what the reading means and set ``StateReadable``.
 
     A missing state is a loss when the object ever applied, an unknown outcome when its first apply was never
-    confirmed, and nothing to speak of otherwise. A confirmation that names the recorded Job is consumed here.
+    confirmed, and nothing to speak of otherwise; one that nothing was written to is an unknown outcome, too.
+    A confirmation that names the recorded Job is consumed here.
     """
     reading = view.reading
-    if reading.state is not None:
-        scope.observe(Observation(types.STATE_READABLE, types.TRUE, reasons.STATE_READ))
-        return
+    known = signals(scope, books.records)
     if reading.problem is not None:
         view.hold = Hold(_HOLD_REASONS[reading.problem.reason], reading.message)
-    else:
-        view.hold = _missing(scope, books, view)
+    elif reading.state is None:
+        signal = ever_applied(known, lambda: bool(view.backups))
+        missing = missing_state(known, signal, names.state_secret(scope.names.suffix))
+        view.hold = _unless_confirmed(scope, books, missing)
+    elif reading.state.untouched:
+        view.hold = _unless_confirmed(scope, books, untouched_state(known))
+    if view.hold is None and reading.state is not None:
+        scope.observe(Observation(types.STATE_READABLE, types.TRUE, reasons.STATE_READ))
+        return
     if view.hold is None:
         scope.observe(
             Observation(types.STATE_READABLE, types.UNKNOWN, reasons.STATE_NOT_FOUND, "No state yet")
@@ -148,10 +154,7 @@ def signals(scope: Scope, records: Records) -> Signals:
     )
 
 
-def _missing(scope: Scope, books: Books, view: StateView) -> Hold | None:
-    known = signals(scope, books.records)
-    signal = ever_applied(known, lambda: bool(view.backups))
-    hold = missing_state(known, signal, names.state_secret(scope.names.suffix))
+def _unless_confirmed(scope: Scope, books: Books, hold: Hold | None) -> Hold | None:
     if hold is None or hold.reason != "ApplyOutcomeUnknown":
         return hold
     confirmed = scope.annotation(keys.CONFIRM_NO_RESOURCES)
@@ -186,7 +189,7 @@ def _live_message(scope: Scope, hold: Hold) -> str:
 def follow_up(scope: Scope, books: Books, view: StateView) -> None:
     """Adopt, mark as applied and back up a state that reads. Errors of adoption fail the pass."""
     state = view.state
-    if state is None:
+    if state is None or view.hold is not None:
         return
     scope.state_resources, scope.state_bytes = state.managed_resources, state.bytes
     previous = scope.status.observed_state_serial or 0

@@ -177,14 +177,31 @@ def tail_of(diagnostics: Iterable[Diagnostic], stderr: str, otherwise: str) -> s
     Args:
         diagnostics: structured diagnostics of the step; its errors are preferred.
         stderr: the step's standard error, already redacted; without structured errors, its lines that start
-            with `Error: ` are taken.
+            with `Error: ` are taken, each with the first line of its detail.
         otherwise: used when neither says anything.
     """
     lines = [diagnostic.headline for diagnostic in diagnostics if diagnostic.severity == "error"]
     if not lines:
-        plain = (strip_ansi(line).strip() for line in stderr.splitlines())
-        lines = [line for line in plain if line.startswith("Error: ")]
+        lines = _error_lines(stderr)
     return cut("\n".join(lines) or otherwise, TAIL_LIMIT)
+
+
+def _error_lines(stderr: str) -> list[str]:
+    """The errors among human-readable output, as `Diagnostic.headline` would put them.
+
+    Between an error's line and its detail stands its source code, indented, which is left out.
+    """
+    lines: list[str] = []
+    open_ended = False
+    for line in map(strip_ansi, stderr.splitlines()):
+        text = line.strip()
+        if text.startswith(("Error: ", "Warning: ")):
+            open_ended = text.startswith("Error: ")
+            lines += [text] if open_ended else []
+        elif open_ended and text and not line[0].isspace():
+            lines[-1] += f": {text}"
+            open_ended = False
+    return lines
 
 
 def resources_of(diagnostics: Sequence[Diagnostic], errored: Sequence[str]) -> list[str]:

@@ -34,7 +34,8 @@ class Redactor:
     """Replaces known secrets in text.
 
     A secret also matches in its JSON-escaped form, without the space around it (a file's last newline is
-    seldom printed with it), and, when it has several lines, by each of its trimmed lines. Overlapping matches are replaced as one, so the longest wins and nothing of a shorter one is left.
+    seldom printed with it), and, when it has several lines, by each of its trimmed lines. Overlapping matches
+    are replaced as one, so the longest wins and nothing of a shorter one is left.
     """
 
     def __init__(self) -> None:

@@ -105,6 +105,11 @@ class State:
     bytes: int
     inputs_hash: str
 
+    @property
+    def untouched(self) -> bool:
+        """It is as a backend leaves it that was initialised: no apply, finished or not, has written to it."""
+        return not (self.managed_resources or self.outputs or self.inputs_hash)
+
 
 @dataclass(frozen=True, slots=True)
 class StateReading:
