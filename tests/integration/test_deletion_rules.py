@@ -1,0 +1,438 @@
+"""Rules of deletion beside the acceptance rows: order, pause, foreground deletion, external management."""
+
+from __future__ import annotations
+
+import pytest
+from tests.belongings import (
+    complete,
+    cut_state,
+    end_pod,
+    hold_lease,
+    linger,
+    lose_state,
+    requests,
+    spoil_state,
+    stored,
+)
+from tests.deletion_case import Case
+from tests.world import TEAM, World
+
+from captf_controllers.api import labels, names
+from captf_controllers.api.kinds import CLUSTER
+from captf_runtime.client.errors import ApiError
+from captf_runtime.objects import JOB, ROLE_BINDING, SECRET, labels_of, name_of, owner_references
+from captf_runtime.testing.faults import Match, conflict, forbidden, internal_error
+
+FOREGROUND = "foregroundDeletion"
+MANAGED_BY = "cluster.x-k8s.io/managed-by"
+
+
+def counting(world: World, kind: str, *names_: str) -> None:
+    """Objects of cluster c1 that have come no further than their creation."""
+    for name in names_:
+        world.add(kind, name, cluster="c1")
+
+
+# A cluster goes last
+
+
+@pytest.mark.parametrize(
+    ("machines", "pools", "said"),
+    [
+        (["m2", "m1"], [], "2 TerraformMachine (m1, m2) of Cluster c1"),
+        ([], ["p1"], "1 TerraformMachinePool (p1) of Cluster c1"),
+        (
+            ["m4", "m1", "m5", "m3", "m2"],
+            ["p2", "p1"],
+            "5 TerraformMachine (m1, m2, m3 and 2 more) and 2 TerraformMachinePool (p1, p2) of Cluster c1",
+        ),
+    ],
+)
+def test_a_cluster_names_what_it_waits_for(
+    cluster_case: Case, machines: list[str], pools: list[str], said: str
+) -> None:
+    case = cluster_case
+    case.provision()
+    counting(case.world, "TerraformMachine", *machines)
+    counting(case.world, "TerraformMachinePool", *pools)
+    case.delete()
+    assert case.reconcile() == 30
+    assert case.says("DeletionBlocked") == "True/DependentsExist"
+    assert case.message("DeletionBlocked").startswith(said)
+    assert case.jobs("destroy") == []
+
+
+def test_only_the_beginning_of_the_wait_is_an_event(cluster_case: Case) -> None:
+    case = cluster_case
+    case.provision()
+    counting(case.world, "TerraformMachine", "m1", "m2")
+    case.delete()
+    case.reconcile()
+    blocked = [note for note in case.notes("ConditionChanged") if note.startswith("DeletionBlocked")]
+    assert len(blocked) == 1
+    case.world.delete("TerraformMachine", "m1")
+    case.world.settle("TerraformMachine", "m1")
+    assert case.reconcile() == 30
+    assert "1 TerraformMachine (m2)" in case.message("DeletionBlocked")
+    assert len([note for note in case.notes("ConditionChanged") if note.startswith("DeletionBlocked")]) == 1
+    case.world.delete("TerraformMachine", "m2")
+    case.world.settle("TerraformMachine", "m2")
+    assert case.reconcile() == 60
+    assert case.says("DeletionBlocked") == "False/NotBlocked"
+
+
+def test_dependents_of_other_managers_and_deleting_ones_count(cluster_case: Case) -> None:
+    case = cluster_case
+    case.provision()
+    counting(case.world, "TerraformMachine", "m1")
+    case.world.patch("TerraformMachine", "m1", {"metadata": {"labels": {labels.WATCH_FILTER: "theirs"}}})
+    case.world.keep("TerraformMachine", "m1")
+    case.world.delete("TerraformMachine", "m1")
+    case.delete()
+    assert case.reconcile() == 30
+    case.abandon()
+    case.spec(deletionPolicy="Retain")
+    assert case.reconcile() == 30, "neither Retain nor abandon goes before the machines"
+
+
+def test_only_a_cluster_has_dependents(case: Case) -> None:
+    case.provision()
+    case.delete()
+    case.reconcile()
+    expected = "False/NotBlocked" if case.kind == "TerraformCluster" else ""
+    assert case.says("DeletionBlocked") == expected
+
+
+# No owner
+
+
+def without_owner(case: Case) -> None:
+    case.patch({"metadata": {"ownerReferences": None}})
+
+
+def test_an_object_that_nobody_took_up_goes_at_once(case: Case) -> None:
+    case.add()
+    case.reconcile()
+    without_owner(case)
+    case.delete()
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.reasons()[-1] == "FinalizerRemoved"
+    assert "no owner" in case.notes("FinalizerRemoved")[0]
+    swept = [entry.verb for entry in requests(case.world) if entry.resource == "rolebindings"]
+    assert swept, "the namespace is swept"
+    assert f'name="{case.name}"' not in case.world.scrape()
+
+
+def test_a_paused_object_without_owner_goes_at_once(case: Case) -> None:
+    case.add()
+    case.reconcile()
+    without_owner(case)
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
+    case.delete()
+    case.reconcile()
+    assert case.released
+
+
+def test_a_failed_read_of_the_state_counts_as_a_state(case: Case) -> None:
+    case.add()
+    case.reconcile()
+    without_owner(case)
+    case.delete()
+    fault = case.world.server.faults.add(Match(verb="list", resource="secrets"), forbidden())
+    with pytest.raises(ApiError):
+        case.reconcile()
+    assert not case.released
+    fault.remove()
+    case.reconcile()
+    assert case.released
+
+
+def test_an_object_without_owner_that_has_state_is_destroyed(case: Case) -> None:
+    case.provision()
+    without_owner(case)
+    case.delete()
+    assert case.reconcile() == 60
+    assert len(case.jobs("destroy")) == 1
+
+
+def test_a_cluster_without_owner_still_waits_for_its_machines(cluster_case: Case) -> None:
+    case = cluster_case
+    case.add()
+    case.reconcile()
+    counting(case.world, "TerraformMachine", "m1")
+    without_owner(case)
+    case.delete()
+    assert case.reconcile() == 30
+    assert case.says("DeletionBlocked") == "True/DependentsExist"
+    blocked = [note for note in case.notes("ConditionChanged") if note.startswith("DeletionBlocked")]
+    assert len(blocked) == 1, "looking at it twice must not lose the transition"
+
+
+def test_an_owner_that_is_gone_or_forged_is_no_missing_owner(case: Case) -> None:
+    case.provision()
+    reference = case.object["metadata"]["ownerReferences"][0]
+    case.patch({"metadata": {"ownerReferences": [{**reference, "uid": "forged"}]}})
+    case.delete()
+    assert case.reconcile() == 60
+    assert len(case.jobs("destroy")) == 1
+
+
+# Finalizers
+
+
+def test_a_deleting_object_without_our_finalizer_is_left_alone(case: Case) -> None:
+    case.provision()
+    case.delete()
+    case.patch({"metadata": {"finalizers": ["tests.example.com/keep"]}})
+    case.world.server.requests.clear()
+    assert case.reconcile() == 0
+    assert requests(case.world, writes=True) == []
+    assert f'name="{case.name}"' not in case.world.scrape()
+
+
+def test_foreground_deletion_becomes_background(case: Case) -> None:
+    case.provision()
+    case.delete(policy="Foreground")
+    assert FOREGROUND in case.object["metadata"]["finalizers"]
+    assert case.reconcile() == 60
+    assert FOREGROUND not in case.object["metadata"]["finalizers"]
+    assert case.finalizer in case.object["metadata"]["finalizers"]
+    assert len(case.jobs("destroy")) == 1, "the same pass goes on"
+    case.reconcile()
+    assert len(case.notes("ForegroundDeletionConverted")) == 1
+    assert case.states()
+
+
+def test_foreground_deletion_of_a_paused_object_is_converted_too(case: Case) -> None:
+    case.provision()
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
+    case.settle()
+    case.delete(policy="Foreground")
+    assert case.reconcile() == 0
+    assert FOREGROUND not in case.object["metadata"]["finalizers"]
+    assert case.message("Deleting").startswith("Deletion waits until the object is unpaused")
+
+
+def test_a_conflict_on_the_conversion_is_a_second(case: Case) -> None:
+    case.provision()
+    case.delete(policy="Foreground")
+    resource = f"{case.kind.lower()}s"
+    case.world.server.faults.add(Match(verb="patch", resource=resource, name=case.name), conflict(), times=1)
+    assert case.reconcile() == 1
+    assert case.notes("ForegroundDeletionConverted") == []
+    assert case.reconcile() == 60
+    assert len(case.notes("ForegroundDeletionConverted")) == 1
+
+
+def test_what_the_collector_took_before_the_conversion_is_a_hold(case: Case) -> None:
+    case.provision()
+    case.delete(policy="Foreground")
+    case.world.step()
+    assert case.states() == [], "owned Secrets go at once in the foreground"
+    assert case.reconcile() == 60
+    assert not case.released
+    assert case.says("StateReadable") == "False/StateLost"
+
+
+def test_a_lost_race_for_the_finalizer_is_repeated(case: Case) -> None:
+    case.destroying()
+    case.end()
+    resource = f"{case.kind.lower()}s"
+    match = Match(verb="patch", resource=resource, name=case.name, subresource="")
+    case.world.server.faults.add(match, conflict(), times=1)
+    assert case.reconcile() == 1
+    assert not case.released
+    assert "Destroyed" not in case.reasons()
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.reasons()[-2:] == ["Destroyed", "FinalizerRemoved"]
+    assert case.reasons().count("JobSucceeded") == 1
+
+
+def test_a_change_that_comes_meanwhile_is_looked_at_before_the_finalizer_goes(case: Case) -> None:
+    case.destroying()
+    case.end()
+    case.world.write_watch.watch(lambda write: case.annotate(note="late") if write == 1 else None)
+    assert case.reconcile() == 1
+    case.world.write_watch.watch(None)
+    assert not case.released
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.annotations["captf.io/note"] == "late"
+
+
+# External management
+
+
+def managed_elsewhere(case: Case) -> None:
+    case.patch({"metadata": {"annotations": {MANAGED_BY: "somebody"}}})
+
+
+@pytest.mark.parametrize("policy", ["Destroy", "Retain"])
+@pytest.mark.parametrize("state", ["readable", "lost", "unreadable"])
+def test_an_externally_managed_object_is_released_with_everything_kept(
+    case: Case, policy: str, state: str
+) -> None:
+    case.provision(deletionPolicy=policy)
+    cut_state(case, 2)
+    complete(case)
+    {"readable": lambda _: None, "lost": lose_state, "unreadable": spoil_state}[state](case)
+    managed_elsewhere(case)
+    kept = {name_of(item) for item in [*case.states(), *case.backups()]} | set(case.inputs_secrets)
+    jobs, uid, conditions = case.created_jobs(), case.uid, case.status["conditions"]
+    case.delete()
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.created_jobs() == jobs
+    for name in kept:
+        secret = case.world.client.get(SECRET, name, TEAM)
+        assert labels_of(secret)[labels.RETAINED_FROM_UID] == uid
+        assert owner_references(secret) == []
+    assert not case.has_secret(names.plan_key_secret(case.kind, case.name))
+    assert case.own_leases() == []
+    states = 0 if state == "lost" else 2
+    (note,) = case.notes("ExternallyManagedReleased")
+    assert f"kept {states} state, 1 backup and 2 inputs Secrets" in note
+    assert f"captf.io/retained-from-uid={uid}" in note
+    assert case.status["conditions"] == conditions, "no condition changes"
+    assert not {"Destroyed", "FinalizerRemoved", "InfrastructureRetained"} & set(case.reasons())
+
+
+def test_an_externally_managed_object_waits_for_its_job(case: Case) -> None:
+    case.provision()
+    case.delete()
+    case.reconcile()
+    job = case.job()
+    managed_elsewhere(case)
+    for _ in range(2):
+        assert case.reconcile() == 30
+        assert name_of(job) in case.message("Deleting")
+        case.advance(30)
+    case.world.cache.hidden.add(name_of(job))
+    assert case.reconcile() == 30, "a Job that the cache has not shown counts too"
+    assert name_of(job) in case.message("Deleting")
+    case.world.cache.hidden.clear()
+    linger(case, job)
+    assert case.reconcile() == 30
+    assert name_of(job) in case.message("Deleting")
+    end_pod(case, job)
+    assert case.reconcile() == 0
+    assert case.released
+
+
+def test_a_conflict_on_an_external_release_is_a_second(case: Case) -> None:
+    case.provision()
+    managed_elsewhere(case)
+    case.delete()
+    resource = f"{case.kind.lower()}s"
+    case.world.server.faults.add(Match(verb="patch", resource=resource, name=case.name), conflict(), times=1)
+    assert case.reconcile() == 1
+    assert case.notes("ExternallyManagedReleased") == []
+    assert case.reconcile() == 0
+    assert len(case.notes("ExternallyManagedReleased")) == 1
+
+
+def test_an_external_release_sweeps_the_namespace(cluster_case: Case) -> None:
+    case = cluster_case
+    case.provision()
+    managed_elsewhere(case)
+    case.delete(keep=False)
+    case.reconcile()
+    assert case.world.find(case.kind, case.name) is None
+    assert "captf-runner" not in stored(case.world, ROLE_BINDING)
+
+
+def test_a_live_externally_managed_object_is_not_touched(case: Case) -> None:
+    case.provision()
+    managed_elsewhere(case)
+    case.world.server.requests.clear()
+    assert case.reconcile() == 0
+    assert requests(case.world, writes=True) == []
+
+
+# Pause
+
+
+def pause(case: Case, by: str) -> None:
+    if by == "annotation":
+        case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
+    else:
+        case.world.client.patch(CLUSTER, case.cluster, {"spec": {"paused": True}}, TEAM)
+
+
+@pytest.mark.parametrize("by", ["annotation", "Cluster"])
+def test_a_pause_right_before_the_create_stops_it(case: Case, by: str) -> None:
+    case.provision()
+    case.delete()
+    jobs = case.created_jobs()
+    writes = 3 if case.kind == "TerraformCluster" else 2
+    case.world.write_watch.watch(lambda write: pause(case, by) if write == writes else None)
+    assert case.reconcile() == 5
+    case.world.write_watch.watch(None)
+    assert case.created_jobs() == jobs
+    assert "clusterctl.cluster.x-k8s.io/block-move" not in case.annotations
+    assert case.own_leases() == []
+    assert case.reconcile() == 0
+    assert case.message("Deleting").startswith("Deletion waits until the object is unpaused")
+
+
+def test_a_paused_deletion_still_counts_its_job(case: Case) -> None:
+    case.destroying()
+    job = case.job()
+    pause(case, "annotation")
+    assert case.reconcile() == 0
+    assert case.status["activeJob"]["name"] == name_of(job)
+    assert "clusterctl.cluster.x-k8s.io/block-move" in case.annotations
+    case.end()
+    assert case.reconcile() == 0
+    assert not case.released
+    assert case.says("ApplyJobSucceeded") == "True/DestroySucceeded"
+    assert "clusterctl.cluster.x-k8s.io/block-move" not in case.annotations
+    assert "activeJob" not in case.status
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}})
+    case.reconcile()
+    case.reconcile()
+    assert case.released
+
+
+# Lag
+
+
+def test_a_job_that_the_cache_has_not_shown_is_waited_for(case: Case) -> None:
+    job = case.destroying()
+    case.world.cache.hidden.add(name_of(job))
+    for _ in range(2):
+        assert case.reconcile() == 5
+        case.advance(5)
+    assert "clusterctl.cluster.x-k8s.io/block-move" in case.annotations
+    assert case.status["activeJob"]["name"] == name_of(job)
+    assert len(case.jobs("destroy")) == 1
+
+
+def test_a_finished_cleanup_is_resumed_when_its_job_is_gone(case: Case) -> None:
+    case.destroying()
+    case.end()
+    match = Match(verb="patch", resource=f"{case.kind.lower()}s", name=case.name, subresource="")
+    case.world.server.faults.add(match, internal_error(), times=1)
+    with pytest.raises(ApiError):
+        case.reconcile()
+    assert case.states() == []
+    for job in case.jobs():
+        case.world.client.delete(JOB, name_of(job), TEAM, propagation_policy="Background")
+    case.advance(61)
+    case.reconcile()
+    assert case.released
+    assert case.reasons()[-2:] == ["Destroyed", "FinalizerRemoved"]
+
+
+def test_a_lease_of_an_object_that_is_gone_holds_nothing_back(case: Case) -> None:
+    """A stripped object's run lease is taken over once its holder is proven gone."""
+    case.provision()
+    hold_lease(case, names.run_lease(case.suffix), "captf-gone-destroy-a1-000000")
+    case.delete()
+    assert case.reconcile() == 30
+    assert case.says("ApplyJobSucceeded") == "Unknown/WaitingForRunLease"
+    case.advance(61)
+    assert case.reconcile() == 60
+    assert len(case.jobs("destroy")) == 1
