@@ -11,8 +11,10 @@ from tests.deletion_case import KINDS, Case
 from tests.situations import DELETIONS, LIVE, LOCK_HOLDER, dependents, lock, paused_deletion
 from tests.world import TEAM, World
 
+from captf_controllers.api import reasons
 from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_PLAN
 from captf_controllers.cli.connection import Place, connect
+from captf_controllers.cli.diagnosis import OWN_CODES
 from captf_controllers.cli.examination import Examination, examine
 from captf_controllers.cli.why import next_step
 from captf_controllers.deletion.decision import AdoptRetained, Cleanup, Start, Wait
@@ -65,6 +67,8 @@ class TestAgreement:
         self, captf: CommandLine, case: Case, situation: str
     ) -> None:
         DELETIONS[situation](case)
+        known = OWN_CODES | {text for text in vars(reasons).values() if isinstance(text, str)}
+        assert {finding["code"] for finding in captf.why(case)["findings"]} <= known
         found = look(captf, case)
         if found.active is not None:
             assert first(captf, case)["code"] == "JobRunning"

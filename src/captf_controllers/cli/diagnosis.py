@@ -7,10 +7,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from textwrap import indent
-from typing import Any
+from typing import Any, Final
 
 from captf_controllers.cli.connection import one_line
 from captf_runtime.objects import format_time
+
+
+OWN_CODES: Final = frozenset(
+    {
+        "Abandoned",
+        "AdoptRetained",
+        "Deleting",
+        "DestroyDue",
+        "Destroyed",
+        "ExternallyManaged",
+        "JobRunning",
+        "NoState",
+        "NotReconciled",
+        "OtherFinalizers",
+        "Released",
+        "RestoreDue",
+        "Retained",
+        "RunLeaseLive",
+    }
+)
+"""The codes of findings that are no reason of a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +46,8 @@ class Exit:
 class Finding:
     """One thing that an object waits for or that is wrong with it.
 
-    ``code`` is stable and for scripts: the reason of the condition, or a name of its own where no condition
-    says it. ``title`` completes "<object>: …". ``message`` is what is known about it. ``ends`` says what ends
+    ``code`` is stable and for scripts: the reason of the condition, or one of ``OWN_CODES`` where no
+    condition says it. ``title`` completes "<object>: …". ``message`` is what is known about it. ``ends`` says what ends
     it, ``next_look`` when the manager looks again or tries again.
     """
 

@@ -225,12 +225,20 @@ def restore_again(found: Examination) -> tuple[Exit, ...]:
     )
 
 
-def release_lease(found: Examination) -> tuple[Exit, ...]:
-    """Looking at the Job that holds the run lease."""
+def show_lease(found: Examination) -> tuple[Exit, ...]:
+    """Looking at the run lease and at the pods of the Job that holds it."""
     if found.lease is None:
         return ()
-    command = f"kubectl get job -n {found.subject.namespace} {found.lease.holder}"
-    return (Exit("look at the Job that holds the lease", (command,)),)
+    namespace = found.subject.namespace
+    return (
+        Exit(
+            "see whether the Job that holds the lease still runs",
+            (
+                f"kubectl get lease -n {namespace} {names.run_lease(found.suffix)} -o yaml",
+                f"kubectl get pods -n {namespace} -l job-name={found.lease.holder}",
+            ),
+        ),
+    )
 
 
 def remaining_finalizers(subject: Subject) -> tuple[Exit, ...]:

@@ -172,7 +172,7 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = MappingProxyType(
             exits.approve,
         ),
         reasons.WAITING_FOR_RUN_LEASE: Explanation(
-            "the next Job waits for another one", "that Job has ended", exits.release_lease
+            "the next Job waits for another one", "that Job has ended", exits.show_lease
         ),
         reasons.WAITING_FOR_CLUSTER_OPERATION: Explanation(
             "the next Job waits for one of its TerraformCluster", "that Job has ended", exits.why_cluster

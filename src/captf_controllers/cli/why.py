@@ -256,9 +256,7 @@ def _cleanup(found: Examination, step: Cleanup) -> Finding:
     if found.lease is not None:
         message = f"{message} Job {found.lease.holder} still holds its run lease.".strip()
         ends = "that Job and its pods have ended, and the next pass after that"
-        return Finding(
-            "RunLeaseLive", titles[step.mode], message, ends=ends, exits=exits.release_lease(found)
-        )
+        return Finding("RunLeaseLive", titles[step.mode], message, ends=ends, exits=exits.show_lease(found))
     code = step.mode.title().replace("-", "")
     return Finding(code, titles[step.mode], message, ends="the next pass takes the finalizer off")
 

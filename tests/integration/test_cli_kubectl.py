@@ -1,0 +1,135 @@
+"""The commands that ``captf why`` prints do what they say when pasted, and captf is a kubectl plugin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.command_line import CommandLine
+from tests.deletion_case import Case
+from tests.kubectl import Shell
+from tests.situations import DELETIONS, LIVE, dependents, paused_deletion
+from tests.world import TEAM, World
+
+#: What needs a node or a person: the output of a pod, and an approval with a name to fill in.
+NOT_HERE = ("kubectl logs ", "<your user name>")
+
+SITUATIONS: dict[str, Callable[[Case], None]] = {
+    **{f"deleting: {name}": DELETIONS[name] for name in DELETIONS},
+    **{f"live: {name}": LIVE[name] for name in LIVE},
+    "deleting: paused": paused_deletion,
+}
+
+
+@pytest.fixture
+def shell(world: World, tmp_path: Path) -> Shell:
+    return Shell(world, tmp_path)
+
+
+@pytest.fixture
+def captf(world: World, shell: Shell) -> CommandLine:
+    return CommandLine(world, shell.kubeconfig)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_every_printed_command_runs(
+    machine_case: Case, captf: CommandLine, shell: Shell, situation: str
+) -> None:
+    case = machine_case
+    SITUATIONS[situation](case)
+    for command in captf.commands(case):
+        if any(text in command for text in NOT_HERE):
+            continue
+        ran = shell.run(command)
+        assert ran.code == 0, f"{command}\n{ran.text}"
+
+
+def test_the_commands_of_a_cluster_with_dependents_run(
+    cluster_case: Case, captf: CommandLine, shell: Shell
+) -> None:
+    dependents(cluster_case)
+    for command in captf.commands(cluster_case):
+        ran = shell.run(command)
+        assert ran.code == 0, f"{command}\n{ran.text}"
+
+
+@pytest.mark.parametrize(
+    ("situation", "way", "ends"),
+    [
+        ("state lost", "captf.io/restore-state=", "restore Job"),
+        ("state lost", "captf.io/abandon-infrastructure=", "gone"),
+        ("state corrupt", '"deletionPolicy":"Retain"', "gone"),
+        ("outcome unknown", "captf.io/confirm-no-resources=", "gone"),
+        ("destroy failed", "captf.io/abandon-infrastructure=", "gone"),
+        ("inputs gone", "captf.io/abandon-infrastructure=", "gone"),
+        ("credentials missing", "captf.io/abandon-infrastructure=", "gone"),
+        ("namespace terminating", "captf.io/abandon-infrastructure=", "gone"),
+        ("run lease held", '"deletionPolicy":"Retain"', "waits"),
+    ],
+)
+def test_a_pasted_way_out_is_taken(
+    machine_case: Case, captf: CommandLine, shell: Shell, situation: str, way: str, ends: str
+) -> None:
+    case = machine_case
+    DELETIONS[situation](case)
+    (command,) = [command for command in captf.commands(case) if way in command]
+    assert shell.run(command).code == 0
+    case.reconcile()
+    if ends == "gone":
+        assert case.released
+    elif ends == "restore Job":
+        assert case.job("restore")
+    else:
+        assert captf.why(case)["findings"][0]["code"] == "RunLeaseLive"
+
+
+@pytest.mark.parametrize(
+    ("situation", "way"),
+    [("found retained", "adoptRetainedState"), ("found retained", "kubectl delete secrets")],
+)
+def test_a_pasted_exit_of_a_live_object_is_taken(
+    machine_case: Case, captf: CommandLine, shell: Shell, situation: str, way: str
+) -> None:
+    case = machine_case
+    LIVE[situation](case)
+    (command,) = [command for command in captf.commands(case) if way in command]
+    assert shell.run(command).code == 0
+    case.reconcile()
+    case.settle()
+    assert case.says("StateReadable") != "False/RetainedStateFound"
+
+
+def test_captf_is_a_kubectl_plugin(machine_case: Case, shell: Shell) -> None:
+    case = machine_case
+    DELETIONS["state lost"](case)
+    for words in ("kubectl captf", "captf"):
+        ran = shell.run(f"{words} why tfm/{case.name} -n {TEAM} -o json")
+        assert ran.code == 0, ran.text
+        assert json.loads(ran.text)["findings"][0]["code"] == "StateLost"
+
+
+def test_the_namespace_of_the_context_is_the_default(machine_case: Case, shell: Shell) -> None:
+    case = machine_case
+    case.provision()
+    missing = shell.run(f"captf why tfm {case.name}")
+    assert missing.code == 1
+    assert "not found in namespace default" in missing.text
+    assert shell.run(f"kubectl config set-context --current --namespace={TEAM}").code == 0
+    assert shell.run(f"captf why tfm {case.name}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--kubeconfig /nowhere", "kubeconfig /nowhere does not exist"),
+        ("--context nowhere", "nowhere"),
+    ],
+)
+def test_a_configuration_that_is_not_there(shell: Shell, options: str, says: str) -> None:
+    ran = shell.run(f"captf why tfm m1 {options}")
+    assert ran.code == 1
+    assert ran.text.startswith("Error: ")
+    assert says in ran.text
+    assert ran.text.count("\n") == 1
