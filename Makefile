@@ -35,13 +35,17 @@ lint: $(STAMP) ## Style, types, layers, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hack.crds --check
+	@$(BIN)/python -m hack.manifests --check
 	@$(BIN)/python -m hack.acceptance --check
 
 bench: $(STAMP) ## Measure the figures of the design
 	@$(BIN)/python -m hack.bench $(ARGS)
 
-manifests: $(STAMP) ## Regenerate config/ from the code
+manifests: $(STAMP) ## Regenerate config/ from the code, and render it (dist/infrastructure-components.yaml, needs kubectl)
 	@$(BIN)/python -m hack.crds
+	@$(BIN)/python -m hack.manifests
+	@mkdir -p dist
+	@kubectl kustomize config/default >dist/infrastructure-components.yaml
 
 lock: ## Renew requirements.txt from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml hack/build-requirements.in --extra test --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt

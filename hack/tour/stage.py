@@ -24,19 +24,37 @@ import yaml
 from captf_controllers.api.kinds import WORKLOAD_KINDS
 from captf_runtime.client import Client
 from captf_runtime.client.errors import AlreadyExists, NotFound
-from captf_runtime.objects import CLUSTER_ROLE, CUSTOM_RESOURCE_DEFINITION, Object, name_of
+from captf_runtime.objects import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CUSTOM_RESOURCE_DEFINITION,
+    NAMESPACE,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+    Kind,
+    Object,
+    name_of,
+)
 from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.apiserver.subresources import LogOptions
 from captf_runtime.testing.controllers.jobs import JobController
 from captf_runtime.testing.kubelet import Image, Kubelet
+from hack import manifests as shipped
 from hack.tour import manifests
 from hack.tour.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ROOT / "examples" / "modules"
 CRDS = ROOT / "config" / "crd"
-RUNNER_ROLE = ROOT / "config" / "rbac" / "runner_role.yaml"
+MANAGER = "captf-controller-manager"
+#: Longer than any stage stands.
+TOKEN_SECONDS = 24 * 3600
 CLUSTER_API = Path(__file__).with_name("cluster-api.yaml")
+
+ACCESS_KINDS = {
+    kind.kind: kind for kind in (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
+}
 
 #: A folder with Cluster API's own definitions, installed instead of the stand-ins.
 CLUSTER_API_CRDS = "CAPTF_CLUSTER_API_CRDS"
@@ -113,6 +131,7 @@ class Stage:
         self._manager: ManagerProcess | None = None
         self.server: ApiServer | None = None
         self.kubeconfig = Path()
+        self.manager_kubeconfig = Path()
         self.folder = Path()
 
     def __enter__(self) -> Self:
@@ -137,6 +156,7 @@ class Stage:
             Client.from_config(kubeconfig=self.kubeconfig, user_agent="captf-tour")
         )
         self._install()
+        self.manager_kubeconfig = self._manager_kubeconfig()
         if self.server is not None:
             stack.enter_context(JobController(self.client))
         self.kubelet = stack.enter_context(
@@ -204,15 +224,16 @@ class Stage:
         return root
 
     def _install(self) -> None:
-        """Install the definitions, CAPTF's and Cluster API's, and the runner's role."""
+        """Install the definitions, CAPTF's and Cluster API's, and the roles and accounts that ship."""
         folder = os.environ.get(CLUSTER_API_CRDS, "")
         cluster_api = sorted(Path(folder).glob("*.yaml")) if folder else [CLUSTER_API]
         for path in (*cluster_api, *sorted(CRDS.glob("*.yaml"))):
             for document in documents(path):
                 if document["kind"] == CUSTOM_RESOURCE_DEFINITION.kind:
                     self._create(CUSTOM_RESOURCE_DEFINITION, document)
-        for document in documents(RUNNER_ROLE):
-            self._create(CLUSTER_ROLE, document)
+        self._create(NAMESPACE, manifests.namespace(manifests.OPERATOR))
+        for document in shipped.installed():
+            self._create(ACCESS_KINDS[document["kind"]], document)
         for kind in WORKLOAD_KINDS:
             wait_until(lambda kind=kind: self._served(kind), f"{kind.plural} are served", seconds=30)
 
@@ -223,14 +244,45 @@ class Stage:
             return False
         return True
 
-    def _create(self, kind, document: Object) -> None:  # type: ignore[no-untyped-def]
+    def _create(self, kind: Kind, document: Object) -> None:
+        namespace = document["metadata"].get("namespace", "")
         try:
-            self.client.create(kind, document)
+            self.client.create(kind, document, namespace)
         except AlreadyExists:
-            current = self.client.get(kind, name_of(document))
+            if kind in (NAMESPACE, SERVICE_ACCOUNT):
+                return
+            current = self.client.get(kind, name_of(document), namespace)
             document = {**document, "metadata": {**document["metadata"]}}
             document["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
             self.client.update(kind, document)
+
+    def _manager_kubeconfig(self) -> Path:
+        """A kubeconfig of the ServiceAccount that the installation runs the manager as."""
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_SECONDS},
+        }
+        answer = self.client.create_subresource(
+            SERVICE_ACCOUNT, MANAGER, "token", request, manifests.OPERATOR
+        )
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        used = {item["name"]: item["context"] for item in config["contexts"]}[config["current-context"]]
+        path = self.folder / "manager-kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [item for item in config["clusters"] if item["name"] == used["cluster"]],
+                    "users": [{"name": MANAGER, "user": {"token": answer["status"]["token"]}}],
+                    "contexts": [{"name": MANAGER, "context": {"cluster": used["cluster"], "user": MANAGER}}],
+                    "current-context": MANAGER,
+                }
+            )
+        )
+        return path
 
     # The manager
 
@@ -241,7 +293,7 @@ class Stage:
             sys.executable,
             "-m",
             "captf_controllers.cli.manager",
-            f"--kubeconfig={self.kubeconfig}",
+            f"--kubeconfig={self.manager_kubeconfig}",
             f"--runner-image={manifests.RUNNER_IMAGE}",
             "--health-addr=",
             "--diagnostics-address=",
@@ -253,7 +305,7 @@ class Stage:
         ]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         environment.setdefault("POD_NAMESPACE", manifests.OPERATOR)
-        environment.setdefault("SERVICE_ACCOUNT_NAME", "captf-controller-manager")
+        environment.setdefault("SERVICE_ACCOUNT_NAME", MANAGER)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
