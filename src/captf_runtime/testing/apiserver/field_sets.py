@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from captf_runtime.testing.apiserver.schema.json_values import compact, same_json
 from captf_runtime.testing.apiserver.topology import Topology
 
 Path = tuple[str, ...]
@@ -20,11 +21,6 @@ Value = Any
 
 class TypedError(ValueError):
     """A value that does not fit its schema, so that no fields can be told; the text is the server's."""
-
-
-def compact(value: object) -> str:
-    """JSON as path elements carry it: no spaces, sorted keys."""
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 def encode(fields: Iterable[Path]) -> dict[str, Any]:
@@ -273,7 +269,7 @@ class Comparison:
             return
         apart = is_taken_apart(node, before) and is_taken_apart(node, after)
         if not apart or (not before and not after):
-            if path and not _same(before, after):
+            if path and not same_json(before, after):
                 self.modified.add(path)
             return
         old = {element: (item, child) for element, item, child in parts(node, before)}
@@ -293,13 +289,3 @@ class Comparison:
         if apart:
             for element, item, child in parts(node, value):
                 self._whole(child, item, (*path, element), added=added)
-
-
-def _same(left: Value, right: Value) -> bool:
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
-    return bool(left == right)

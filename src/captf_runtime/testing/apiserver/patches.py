@@ -6,6 +6,7 @@ import copy
 
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import status
+from captf_runtime.testing.apiserver.schema.json_values import same_json
 
 OPERATIONS_LIMIT = 10_000
 
@@ -137,7 +138,7 @@ def _operate(document: object, operation: Object, *, lenient: bool) -> object:
         case "remove":
             return _remove(document, path)
         case "test":
-            if not _same(_get_or_null(document, path), operation.get("value")):
+            if not same_json(_get_or_null(document, path), operation.get("value")):
                 raise Rejected(f"test failed: {operation.get('path')}")
             return document
         case "move":
@@ -162,13 +163,3 @@ def _get_or_null(document: object, path: list[str]) -> object:
     if path and isinstance(parent, dict):
         return parent.get(path[-1])
     return _get(document, path)
-
-
-def _same(left: object, right: object) -> bool:
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
-    return left == right

@@ -11,11 +11,10 @@ the validator that the API server uses.
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from captf_runtime.testing.apiserver.schema import cel
 from captf_runtime.testing.apiserver.schema.causes import (
@@ -32,10 +31,10 @@ from captf_runtime.testing.apiserver.schema.causes import (
     type_invalid,
 )
 from captf_runtime.testing.apiserver.schema.formats import FORMATS
+from captf_runtime.testing.apiserver.schema.json_values import Json, compact, json_type, same_json
 from captf_runtime.testing.apiserver.schema.regular_expressions import PatternError, compile_pattern
 
 Mode = Literal["modern", "1.20"]
-Json = Any  # a decoded JSON value: null, bool, int, float, str, list or dict of the same
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 OBJECT_META_FIELDS = frozenset(
@@ -569,7 +568,7 @@ class _Validation:
             return
         if any(same_json(value, allowed) for allowed in node.enum):
             return
-        supported = [item if isinstance(item, str) else _compact(item) for item in node.enum]
+        supported = [item if isinstance(item, str) else compact(item) for item in node.enum]
         outcome.causes.append(not_supported(path, value, supported))
 
     def _object(self, value: dict[str, Json], old: Json, node: Node, path: str, outcome: _Outcome) -> None:
@@ -610,48 +609,6 @@ def _combined(path: str, text: str) -> Cause:
     return invalid(NO_FIELD, "", f'"{path}" {text}')
 
 
-def _compact(value: Json) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-
-
-def json_type(value: Json) -> str:
-    """The JSON type of a value as the validator names it; whole numbers are `integer` unless they do not
-    fit.
-    """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer" if -(2**63) <= value < 2**63 else "number"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
-def same_json(left: Json, right: Json) -> bool:
-    """Equality of JSON values: true is not 1, but 1 is 1.0."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict):
-        return (
-            isinstance(right, dict)
-            and len(left) == len(right)
-            and all(key in right and same_json(item, right[key]) for key, item in left.items())
-        )
-    if isinstance(left, list):
-        return (
-            isinstance(right, list)
-            and len(left) == len(right)
-            and all(same_json(a, b) for a, b in zip(left, right, strict=True))
-        )
-    return (type(left) is type(right) and bool(left == right)) or (
-        isinstance(left, int | float) and isinstance(right, int | float) and left == right
-    )
-
-
 def correlate_items(node: Node, value: list[Json], old: Json) -> list[Json]:
     """For each item the one it was before: by its keys in a list of type map, else unknown."""
     if node.list_type != "map" or not isinstance(old, list):
@@ -661,7 +618,7 @@ def correlate_items(node: Node, value: list[Json], old: Json) -> list[Json]:
 
 
 def _list_key(item: dict[str, Json], node: Node) -> str:
-    return _compact({key: item.get(key) for key in node.list_keys})
+    return compact({key: item.get(key) for key in node.list_keys})
 
 
 # -- list types ------------------------------------------------------------------------------------
@@ -698,7 +655,7 @@ def _repeats(value: list[Json], node: Node, path: str) -> list[Cause]:
             shown: Json = {key: item[key] for key in node.list_keys if key in item}
         else:
             shown = item
-        identity = _compact(_unify_numbers(shown))
+        identity = compact(_unify_numbers(shown))
         seen[identity] = seen.get(identity, 0) + 1
         if seen[identity] == 2:
             causes.append(duplicate(f"{path}[{index}]", shown))

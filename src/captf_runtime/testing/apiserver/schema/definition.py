@@ -15,7 +15,8 @@ from captf_runtime.testing.apiserver.schema.causes import (
     not_supported,
     required,
 )
-from captf_runtime.testing.apiserver.schema.compiled import DNS1035_TEXT, CompiledSchema, Mode, same_json
+from captf_runtime.testing.apiserver.schema.compiled import DNS1035_TEXT, CompiledSchema, Mode
+from captf_runtime.testing.apiserver.schema.json_values import same_json
 
 Crd = dict[str, Any]
 

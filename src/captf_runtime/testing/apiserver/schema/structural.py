@@ -20,7 +20,8 @@ from captf_runtime.testing.apiserver.schema.causes import (
     not_supported,
     required,
 )
-from captf_runtime.testing.apiserver.schema.compiled import CompiledSchema, Mode, same_json
+from captf_runtime.testing.apiserver.schema.compiled import CompiledSchema, Mode
+from captf_runtime.testing.apiserver.schema.json_values import same_json
 from captf_runtime.testing.apiserver.schema.regular_expressions import PatternError, compile_pattern
 from captf_runtime.testing.apiserver.schema.rules import rule_errors
 
