@@ -149,6 +149,26 @@ def test_templates_and_warnings(served: Served) -> None:
     served.create(TERRAFORM_CLUSTER_TEMPLATE, "warned", without)
 
 
+@pytest.mark.acceptance("RA5")
+def test_a_template_never_changes(served: Served) -> None:
+    served.create(TERRAFORM_MACHINE_TEMPLATE, "fixed", {"template": {"spec": spec()}})
+    change = {"spec": {"template": {"spec": {"deletionPolicy": "Retain"}}}}
+    with pytest.raises(Invalid) as caught:
+        served.client.patch(TERRAFORM_MACHINE_TEMPLATE, "fixed", change, "default")
+    assert [cause.field for cause in caught.value.causes] == ["spec.template.spec"]
+
+
+@pytest.mark.acceptance("RA2")
+@pytest.mark.parametrize("kind", [TERRAFORM_CLUSTER, TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL])
+def test_the_deletion_policy_may_change_at_any_time(served: Served, kind: Kind) -> None:
+    served.create(kind, "leaving", spec(), finalizers=["tests.example.com/keep"])
+    for policy in ("Retain", "Destroy", None):
+        served.client.patch(kind, "leaving", {"spec": {"deletionPolicy": policy}}, "default")
+    served.client.patch(kind, "leaving", {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "x"}}}, "default")
+    with pytest.raises(Invalid):
+        served.client.patch(kind, "leaving", {"spec": {"deletionPolicy": "Keep"}}, "default")
+
+
 def test_an_approval_is_in_ones_own_name(served: Served) -> None:
     body = {
         "targetRef": {"kind": "TerraformCluster", "name": "fine"},
