@@ -54,6 +54,8 @@ from captf_runtime.client.errors import AlreadyExists, NotFound
 from captf_runtime.controller import Context, Request, Result
 from captf_runtime.election import Fence
 from captf_runtime.objects import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
     CUSTOM_RESOURCE_DEFINITION,
     JOB,
     LEASE,
@@ -255,11 +257,13 @@ class World:
     Args:
         options: overrides of the pass's options (``state_backups=0`` and so on).
         controllers: run garbage collection and namespace lifecycle in background; else call ``step``.
+        shipped_role: let the manager do only what the shipped ClusterRole allows.
     """
 
-    def __init__(self, *, controllers: bool = False, **options: Any) -> None:
+    def __init__(self, *, controllers: bool = False, shipped_role: bool = False, **options: Any) -> None:
         self.clock = VirtualClock()
-        self.server = ApiServer(clock=self.clock, controllers=controllers)
+        self.server = ApiServer(clock=self.clock, controllers=controllers, rbac=shipped_role)
+        self._shipped_role = shipped_role
         self._given = options
         self._options = dict(options)
         self._stack = ExitStack()
@@ -273,9 +277,13 @@ class World:
         self.write_watch = WriteWatch()
         self.manager_client = self._stack.enter_context(
             Client.from_config(
-                kubeconfig=self.server.kubeconfig(), user_agent="captf-manager", observer=self.write_watch
+                kubeconfig=self.server.kubeconfig(user="captf-manager" if self._shipped_role else "admin"),
+                user_agent="captf-manager",
+                observer=self.write_watch,
             )
         )
+        if self._shipped_role:
+            self._bind_shipped_role("captf-manager")
         for path in definitions():
             for document in yaml.safe_load_all(path.read_text()):
                 if document and document["kind"] == CUSTOM_RESOURCE_DEFINITION.kind:
@@ -289,6 +297,24 @@ class World:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._stack.close()
+
+    def _bind_shipped_role(self, user: str) -> None:
+        for name in ("manager_role", "runner_role"):
+            for role in yaml.safe_load_all((ROOT / "config" / "rbac" / f"{name}.yaml").read_text()):
+                if role["kind"] == CLUSTER_ROLE.kind:
+                    self.client.create(CLUSTER_ROLE, role)
+        self.create(
+            CLUSTER_ROLE_BINDING,
+            {
+                "metadata": {"name": user},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "manager-role",
+                },
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+            },
+        )
 
     def restart(self, **options: Any) -> None:
         """A new manager process: nothing in memory survives but the API server's content."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.belongings import (
@@ -24,14 +24,17 @@ from tests.belongings import (
     stored,
 )
 from tests.deletion_case import Case
-from tests.world import IDENTITY, OPERATOR, TEAM, World, secret
+from tests.world import IDENTITY, KINDS, OPERATOR, TEAM, World, secret
 
 from captf_controllers.api import labels, names
 from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER_IDENTITY, TERRAFORM_MACHINE_TEMPLATE
 from captf_controllers.cli.sweeper import Sweeper
 from captf_controllers.identity.sweep import sweep_all
+from captf_runtime.client import Client
 from captf_runtime.client.errors import ApiError
 from captf_runtime.clock import SYSTEM_CLOCK
+from captf_runtime.election import ElectionTimes
+from captf_runtime.manager import LeaderElectionConfig, Manager
 from captf_runtime.objects import (
     CONFIG_MAP,
     JOB,
@@ -249,6 +252,42 @@ def test_state_goes_chunk_by_chunk_and_then_the_lock(case: Case) -> None:
         if entry.name in {*chunks, names.state_lock_lease(case.suffix)}
     ]
     assert writes == [*chunks, names.state_lock_lease(case.suffix)]
+    assert requests(case.world, verb="deletecollection") == []
+
+
+@pytest.fixture(scope="module")
+def restricted_world() -> Iterator[World]:
+    """A world whose manager may do what the shipped ClusterRole allows, and nothing else."""
+    with World(shipped_role=True) as made:
+        yield made
+
+
+@pytest.mark.acceptance("CG5")
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("end", ["destroyed", "abandoned", "retained", "adopted and destroyed"])
+def test_the_shipped_role_suffices_for_every_end(restricted_world: World, kind: str, end: str) -> None:
+    restricted_world.stage("the beginning", lambda: None)
+    case = Case(restricted_world, kind)
+    case.provision()
+    cut_state(case)
+    complete(case)
+    if end == "destroyed":
+        end_by_destroy(case)
+    elif end == "abandoned":
+        end_by_abandon(case)
+    else:
+        case.spec(deletionPolicy="Retain")
+        case.delete(keep=False)
+    case.reconcile()
+    if end == "adopted and destroyed":
+        case.world.add(case.kind, case.name, cluster=case.cluster, adoptRetainedState=True)
+        case.settle()
+        case.settle()
+        end_by_destroy(case)
+        case.reconcile()
+    assert case.released
+    refused = [entry for entry in case.world.server.requests if entry.code == 403]
+    assert refused == []
     assert requests(case.world, verb="deletecollection") == []
 
 
@@ -774,6 +813,66 @@ def test_the_periodic_sweep_runs_at_once_and_then_every_period(world: World) -> 
         world.clock.advance(30)
         thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.acceptance("CG25")
+def test_a_standby_never_sweeps(world: World) -> None:
+    """Two managers, one Lease: the requests of a sweep come from the leader alone, and from the next one."""
+    managers = {name: _Replica(world, name) for name in ("first", "second")}
+    try:
+        for replica in managers.values():
+            replica.start()
+        _wait_until(lambda: any(replica.leads for replica in managers.values()))
+        leader = next(name for name, replica in managers.items() if replica.leads)
+        standby = next(name for name in managers if name != leader)
+        _wait_until(lambda: managers[leader].sweeps() > 0)
+        assert managers[standby].sweeps() == 0
+        managers[leader].stop()
+        _wait_until(lambda: managers[standby].sweeps() > 0)
+    finally:
+        for replica in managers.values():
+            replica.stop()
+
+
+class _Replica:
+    """A manager with leader election and the sweep, and nothing else."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._agent = f"captf-{name}"
+        self._world = world
+        self._client = Client.from_config(kubeconfig=world.server.kubeconfig(), user_agent=self._agent)
+        self._manager = Manager(
+            client=self._client,
+            caches=[],
+            leader_election=LeaderElectionConfig(
+                namespace=OPERATOR,
+                name="leader",
+                identity=name,
+                client=self._client.dedicated(pool_size=1, suffix="leader-election"),
+                times=ElectionTimes(lease_duration=3.0, renew_deadline=2.0, retry_period=0.2),
+            ),
+        )
+        self._manager.add(Sweeper(self._client, 0.2, "", SYSTEM_CLOCK), name="orphan-sweep")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._manager.run, args=(self._stop,), name=name)
+
+    @property
+    def leads(self) -> bool:
+        return self._manager.is_leader
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(20)
+        self._client.close()
+
+    def sweeps(self) -> int:
+        """How often it looked for what nobody needs any more."""
+        log = self._world.server.requests.select(verb="list", resource="rolebindings")
+        return sum(entry.user_agent.startswith(self._agent) for entry in log)
 
 
 @pytest.mark.acceptance("CG26")

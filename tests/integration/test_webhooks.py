@@ -164,7 +164,9 @@ def test_the_deletion_policy_may_change_at_any_time(served: Served, kind: Kind) 
     served.create(kind, "leaving", spec(), finalizers=["tests.example.com/keep"])
     for policy in ("Retain", "Destroy", None):
         served.client.patch(kind, "leaving", {"spec": {"deletionPolicy": policy}}, "default")
-    served.client.patch(kind, "leaving", {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "x"}}}, "default")
+    served.client.patch(
+        kind, "leaving", {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "x"}}}, "default"
+    )
     with pytest.raises(Invalid):
         served.client.patch(kind, "leaving", {"spec": {"deletionPolicy": "Keep"}}, "default")
 
