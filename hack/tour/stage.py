@@ -107,6 +107,7 @@ class Stage:
         runtime: the Terraform or OpenTofu binary.
         kubeconfig: a real API server to use; without one an embedded server is started.
         modules: more module images, by reference; the example modules are always there.
+        runtimes: for images that have a runtime of their own, the file; the others have this machine's.
         manager_flags: further flags of the manager.
     """
 
@@ -116,6 +117,7 @@ class Stage:
         runtime: Path,
         kubeconfig: Path | None = None,
         modules: Mapping[str, Path] | None = None,
+        runtimes: Mapping[str, Path] | None = None,
         manager_flags: Iterable[str] = (),
     ) -> None:
         self._runtime = runtime
@@ -126,6 +128,7 @@ class Stage:
             manifests.POOL_IMAGE: MODULES / "machinepool",
             **(modules or {}),
         }
+        self._runtimes = dict(runtimes or {})
         self._flags = list(manager_flags)
         self._stack = ExitStack()
         self._manager: ManagerProcess | None = None
@@ -219,7 +222,7 @@ class Stage:
         captf = root / "captf"
         captf.mkdir(parents=True)
         shutil.copytree(module, captf / "module")
-        shutil.copy(MODULES / "local-runtime", captf / "runtime")
+        shutil.copy(self._runtimes.get(reference, MODULES / "local-runtime"), captf / "runtime")
         (captf / "runtime").chmod(0o755)
         return root
 

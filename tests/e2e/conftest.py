@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -18,8 +19,12 @@ from tests.e2e.scene import Scene
 from captf_runtime.testing.real_control_plane import RealControlPlane
 
 ADDITIONS = Path(__file__).with_name("modules")
+QUICK_RUNTIME = Path(__file__).with_name("quick_runtime.py")
 LARGE_CLUSTER = "example.com/tests/large-cluster:v1"
 LEAKING_MACHINE = "example.com/tests/leaking-machine:v1"
+#: Modules with a runtime that only writes the state, in a tenth of the time that a real one takes.
+QUICK_CLUSTER = "example.com/tests/quick-cluster:v1"
+QUICK_MACHINE = "example.com/tests/quick-machine:v1"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -40,6 +45,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (scenes.CLOUD_MACHINE, "machine", ["servers.tf"]),
         (LARGE_CLUSTER, "cluster", ["ballast.tf", "exports_override.tf"]),
         (LEAKING_MACHINE, "machine", ["leak.tf"]),
+        (QUICK_CLUSTER, "cluster", []),
+        (QUICK_MACHINE, "machine", []),
     ):
         folder = tmp_path_factory.mktemp("images") / role
         shutil.copytree(MODULES / role, folder)
@@ -50,16 +57,29 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def embedded_stage(images: dict[str, Path]) -> Iterator[Stage]:
+def runtimes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runtimes of images that have one of their own."""
+    quick = tmp_path_factory.mktemp("runtimes") / "quick"
+    quick.write_text(f"#!{sys.executable} -IS\n" + QUICK_RUNTIME.read_text())
+    quick.chmod(0o755)
+    return {QUICK_CLUSTER: quick, QUICK_MACHINE: quick}
+
+
+@pytest.fixture(scope="module")
+def embedded_stage(images: dict[str, Path], runtimes: dict[str, Path]) -> Iterator[Stage]:
     """A stage on an embedded API server, shared by a module; no manager runs unless a test starts one."""
-    with Stage(runtime=find_runtime(), modules=images) as stage:
+    with Stage(runtime=find_runtime(), modules=images, runtimes=runtimes) as stage:
         yield stage
 
 
 @pytest.fixture(scope="module")
-def real_stage(images: dict[str, Path], real_control_plane: RealControlPlane) -> Iterator[Stage]:
+def real_stage(
+    images: dict[str, Path], runtimes: dict[str, Path], real_control_plane: RealControlPlane
+) -> Iterator[Stage]:
     """The same on a real API server."""
-    with Stage(runtime=find_runtime(), modules=images, kubeconfig=real_control_plane.kubeconfig) as stage:
+    with Stage(
+        runtime=find_runtime(), modules=images, runtimes=runtimes, kubeconfig=real_control_plane.kubeconfig
+    ) as stage:
         yield stage
 
 
