@@ -283,7 +283,12 @@ class Subject:
         return condition(self.object, type_)
 
     def jobs(self, op: str = "") -> list[JobView]:
-        return self.scene.jobs(self.name, op)
+        """The Jobs of this very object, of one operation if named, oldest first.
+
+        Those of an earlier one of its name go when the garbage collector gets to them.
+        """
+        uid = self.uid
+        return [view for view in self.scene.jobs(self.name, op) if view.owner_uid == uid]
 
     # What a user does
 

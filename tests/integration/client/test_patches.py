@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from captf_runtime.client import (
     patch_object,
     remove_finalizer,
 )
-from captf_runtime.objects import Object, finalizers_of, resource_version_of
+from captf_runtime.objects import Object, annotations_of, finalizers_of, resource_version_of
 
 HOLD = "example.test/hold"
 OTHER = "example.test/other"
@@ -140,3 +141,20 @@ def test_finalizers_are_added_and_removed_and_nothing_is_sent_for_nothing(
     bare = {"metadata": {"name": "w", "namespace": namespace}}
     with pytest.raises(ValueError, match="resourceVersion"):
         add_finalizer(client, WIDGET, bare, HOLD)
+
+
+def test_patches_without_a_version_never_conflict_with_each_other(
+    client: Client, namespace: str, widget: Object
+) -> None:
+    """The server applies such a patch to whatever it finds, as often as another write comes between."""
+    name = str(widget["metadata"]["name"])
+
+    def annotate(worker: int) -> None:
+        for turn in range(20):
+            patch = {"metadata": {"annotations": {f"example.com/of-{worker}": str(turn)}}}
+            client.patch(WIDGET, name, patch, namespace)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(annotate, range(4)))
+    found = annotations_of(client.get(WIDGET, name, namespace))
+    assert [found[f"example.com/of-{worker}"] for worker in range(4)] == ["19"] * 4

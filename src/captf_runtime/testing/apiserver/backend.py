@@ -231,8 +231,8 @@ class Backend:
         """Replace an object by `change(current)`.
 
         `change` gets a fresh copy in the version of `resource` (kind and apiVersion included) and returns the
-        new state; it runs again when another write came between, unless its result names a resourceVersion,
-        which must be the stored one. `require_version` refuses a result without one. Raises `ApiStatus`.
+        new state; it runs again when another write came between, and a resourceVersion that its result names
+        must then be the one stored meanwhile. `require_version` refuses a result without one. Raises `ApiStatus`.
         """
         for _ in range(_ATTEMPTS):
             record = self.store.get(resource.storage, namespace if resource.namespaced else "", name)
@@ -240,13 +240,12 @@ class Backend:
                 raise status.not_found(resource.plural, resource.group, name)
             old = resource.strategy.view(record.copy())
             new = dict(change(full(resource, resource.strategy.view(record.copy()))))
-            locked = self._check_version(resource, record, new, require_version)
+            self._check_version(resource, record, new, require_version)
             obj = self._prepare_update(resource, old, new, subresource, write)
             try:
                 return self._commit_update(resource, record, obj, write)
-            except (Stale, Missing) as raced:
-                if locked and isinstance(raced, Stale):
-                    raise status.conflict(resource.plural, resource.group, name) from raced
+            except (Stale, Missing):
+                continue
         raise status.conflict(resource.plural, resource.group, name)
 
     def update_unchecked(
@@ -339,7 +338,7 @@ class Backend:
             builtin=not resource.custom,
         )
 
-    def _check_version(self, resource: Resource, record: Record, new: Object, require: bool) -> bool:
+    def _check_version(self, resource: Resource, record: Record, new: Object, require: bool) -> None:
         metadata = new["metadata"] = dict(new.get("metadata") or {})
         uid = metadata.get("uid")
         stored = record.object["metadata"]
@@ -361,12 +360,11 @@ class Backend:
                     "metadata.resourceVersion",
                 )
                 raise status.invalid(resource.plural, resource.group, record.name, [cause])
-            return False
+            return
         if not version.isdigit():
             raise status.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         if int(version) != record.version:
             raise status.conflict(resource.plural, resource.group, record.name)
-        return True
 
     def _prepare_update(
         self, resource: Resource, old: Object, new: Object, subresource: str, write: Write
