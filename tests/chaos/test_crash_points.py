@@ -168,6 +168,21 @@ def held_and_deleted(case: Case) -> None:
     case.delete()
 
 
+def managed_by_somebody_else(case: Case) -> None:
+    case.provision()
+    cut_state(case)
+    complete(case)
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/managed-by": "somebody"}}})
+    case.delete()
+
+
+def never_taken_up(case: Case) -> None:
+    case.add()
+    case.reconcile()
+    case.patch({"metadata": {"ownerReferences": None}})
+    case.delete()
+
+
 def is_released(case: Case) -> bool:
     return case.released
 
@@ -189,21 +204,29 @@ ENDINGS = {
     "adopted": Ending(adopting, is_managed),
     "adopted and destroyed": Ending(adopting_and_deleted, is_released),
     "released from a retained hold": Ending(held_and_deleted, is_released),
+    "managed by somebody else": Ending(managed_by_somebody_else, is_released),
+    "never taken up": Ending(never_taken_up, is_released),
 }
 
 
-#: Endings of many writes run for the kind that has the most to write.
-LONG = {
+#: The kinds that an ending runs for, where the others would only repeat what another ending shows of them.
+KINDS_OF = {
+    "nothing to destroy": ["TerraformMachinePool"],
+    "abandoned over a broken state": ["TerraformMachinePool"],
+    "abandoned after a failed destroy": ["TerraformMachine"],
     "restored and destroyed": ["TerraformCluster"],
+    "confirmed": ["TerraformMachine"],
     "adopted and destroyed": ["TerraformMachine"],
-    "confirmed": ["TerraformMachine", "TerraformMachinePool"],
+    "released from a retained hold": ["TerraformMachine"],
+    "managed by somebody else": ["TerraformCluster"],
+    "never taken up": ["TerraformMachine"],
 }
 
 
 @pytest.mark.acceptance("RA14", "CG10")
 @pytest.mark.parametrize(
     ("ending", "kind"),
-    [(ending, kind) for ending in ENDINGS for kind in LONG.get(ending, sorted(KINDS))],
+    [(ending, kind) for ending in ENDINGS for kind in KINDS_OF.get(ending, sorted(KINDS))],
 )
 def test_a_crash_after_any_write_changes_nothing_about_the_end(world: World, ending: str, kind: str) -> None:
     case, plan = Case(world, kind), ENDINGS[ending]
@@ -216,7 +239,7 @@ def test_a_crash_after_any_write_changes_nothing_about_the_end(world: World, end
     world.write_watch.watch(None)
     writes, before_release = len(held), sum(held)
     undisturbed, said = picture(case), terminal_events(case)
-    assert writes >= 2
+    assert writes >= 1
     for last in range(1, writes + 1):
         world.rewind(start)
         world.write_watch.watch(kill_after(last))
@@ -270,6 +293,7 @@ def terminal_events(case: Case) -> list[str]:
         "InfrastructureAbandoned",
         "InfrastructureRetained",
         "RetainedStateAdopted",
+        "ExternallyManagedReleased",
     }
     return [
         event["reason"]
