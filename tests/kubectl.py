@@ -48,14 +48,15 @@ class Shell:
 
     def __post_init__(self) -> None:
         require_kubectl()
-        self.home = self.directory / "home"
+        # One home for the tests of a session: kubectl keeps there what it discovered of the one server.
+        self.home = self.directory.parent / "home-of-kubectl"
         commands = self.home / "bin"
         commands.mkdir(parents=True, exist_ok=True)
         for name in ("captf", "kubectl-captf"):
             command = commands / name
             command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m captf_controllers.cli.captf "$@"\n')
             command.chmod(0o755)
-        self.kubeconfig = self.world.server.kubeconfig(self.home / "config")
+        self.kubeconfig = self.world.server.kubeconfig(self.directory / "kubeconfig")
         self.environment = os.environ | {
             "HOME": str(self.home),
             "KUBECONFIG": str(self.kubeconfig),

@@ -12,7 +12,6 @@ from typing import Any, Final
 from captf_controllers.cli.connection import one_line
 from captf_runtime.objects import format_time
 
-
 OWN_CODES: Final = frozenset(
     {
         "Abandoned",
