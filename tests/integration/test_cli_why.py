@@ -264,7 +264,11 @@ class TestDeletion:
 
     def test_an_abandon_that_does_not_act(self, captf: CommandLine, case: Case) -> None:
         DELETIONS["abandoned too early"](case)
-        assert first(captf, case)["code"] == "DestroyDue"
+        answer = captf.why(case)
+        assert answer["findings"][0]["code"] == "DestroyDue"
+        assert answer["notes"] == [
+            "captf.io/abandon-infrastructure is set and acts only once a destroy failed or cannot start"
+        ]
 
     def test_a_terminating_namespace(self, captf: CommandLine, case: Case) -> None:
         DELETIONS["namespace terminating"](case)

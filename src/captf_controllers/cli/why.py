@@ -567,6 +567,9 @@ def _notes(found: Examination) -> Iterator[str]:
             f"{keys.ABANDON_INFRASTRUCTURE} is set: a deletion of this object that is held, or whose destroy "
             "fails, leaves the infrastructure running"
         )
+    elif abandon == found.subject.uid and found.facts is not None and found.active is None:
+        if isinstance(next_step(found, found.facts), Start):
+            yield f"{keys.ABANDON_INFRASTRUCTURE} is set and acts only once a destroy failed or cannot start"
     elif abandon is not None and abandon != found.subject.uid and not held:
         yield f"{keys.ABANDON_INFRASTRUCTURE} is ignored: its value is not this object's UID {found.subject.uid}"
     if not found.deleting and found.config.deletion_policy == "Retain":
