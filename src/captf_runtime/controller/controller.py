@@ -7,8 +7,8 @@ handed out, and `run` returns when the last worker has come to its end.
 
 from __future__ import annotations
 
+import random
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -330,7 +330,7 @@ class Controller:
         request = item.key
         series = self._series
         assert series is not None
-        reconcile_id = str(uuid.uuid4())
+        reconcile_id = _random_id()
         with bound(
             controller=self.name,
             controllerGroup=self.kind.group,
@@ -419,6 +419,13 @@ class Controller:
                     seconds=round(now - run.since, 3),
                     stack=stack_of(run.thread),
                 )
+
+
+def _random_id() -> str:
+    """A random UUID (version 4) as text. Half the price of `uuid.uuid4`: this runs for every reconcile."""
+    bits = random.getrandbits(128) & ~(0xF << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62
+    digits = f"{bits:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _can_wait(event: Event) -> bool:

@@ -1,0 +1,1 @@
+"""Figures of the library beside those of its peers, measured in one run: `make bench`."""
