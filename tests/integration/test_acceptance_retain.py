@@ -606,6 +606,7 @@ def test_a_recreated_object_holds_and_touches_nothing(case: Case) -> None:
     ):
         assert field not in status, field
     assert not (status.get("initialization") or {}).get("provisioned")
+    assert "imageDigest" not in (status.get("source") or {})
     assert "providerID" not in case.object["spec"]
     assert "captf.io/applied-as" not in case.annotations
     for secret in kept_secrets(case):
