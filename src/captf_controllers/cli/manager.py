@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from captf_controllers import __version__
+from captf_controllers.cli.build import CONTRACT, commit
 from captf_controllers.cli.durations import DURATION, format_duration
 from captf_controllers.cli.options import ManagerOptions, problems
 from captf_runtime import log
@@ -82,6 +83,34 @@ def _count(name: str, default: int, help: str, section: str = "generic") -> Call
 
 def _text(name: str, section: str, default: str, help: str) -> Callable[[Any], Any]:
     return option(name, section, help, default=default, show_default=bool(default))
+
+
+class _CommaSeparated(click.ParamType[tuple[Any, ...]]):
+    """A list in one value: items separated by commas, empty ones dropped."""
+
+    def __init__(self, item: click.ParamType[Any]) -> None:
+        self._item = item
+        self.name = f"{item.name},..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = (part.strip() for part in str(value).split(","))
+        return tuple(self._item.convert(part, param, ctx) for part in parts if part)
+
+
+TEXTS = _CommaSeparated(click.STRING)
+NUMBERS = _CommaSeparated(click.INT)
+
+
+def _join(ctx: click.Context, param: click.Parameter, values: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+    return tuple(item for value in values for item in value)
+
+
+def _list(name: str, section: str, type: click.ParamType[Any], help: str) -> Callable[[Any], Any]:
+    return option(name, section, help, type=type, multiple=True, callback=_join)
 
 
 @click.command("captf-manager", cls=ManagerCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -172,6 +201,24 @@ def _text(name: str, section: str, default: str, help: str) -> Callable[[Any], A
     False,
     "Serve /metrics in the clear, without authentication, and nothing else.",
 )
+@_text(
+    "--tls-min-version",
+    "diagnostics",
+    "VersionTLS12",
+    "Oldest TLS version of the webhooks and diagnostics: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13.",
+)
+@_list(
+    "--tls-cipher-suites",
+    "diagnostics",
+    TEXTS,
+    "Registered names of cipher suites, without effect on TLS 1.3; empty: the library's default.",
+)
+@_list(
+    "--tls-curve-preferences",
+    "diagnostics",
+    NUMBERS,
+    "Registered numbers of the groups for key exchange; empty: the library's default.",
+)
 @_text("--log-level", "logs", "", "debug, info, warning or error; $CAPTF_LOG_LEVEL, else info.")
 @_text(
     "--log-format",
@@ -197,7 +244,8 @@ def main(ctx: click.Context, /, arguments: tuple[str, ...], **flags: Any) -> Non
         raise click.UsageError("invalid flags:\n  " + "\n  ".join(found), ctx)
     logger = log.get_logger("captf-manager")
     for name in sorted(flags):
-        logger.info(f'FLAG: --{name.replace("_", "-")}="{flags[name]}"')
+        logger.info(f'FLAG: --{name.replace("_", "-")}="{_shown(flags[name])}"')
+    logger.info("starting", version=__version__, commit=commit(), contract=CONTRACT)
     _warn_without_username(logger)
     from captf_controllers.cli import wiring
 
@@ -207,6 +255,10 @@ def main(ctx: click.Context, /, arguments: tuple[str, ...], **flags: Any) -> Non
         logger.error("the manager cannot start", err=error)
         status = 1
     sys.exit(status)
+
+
+def _shown(value: object) -> object:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _options(flags: dict[str, Any]) -> ManagerOptions:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from captf_controllers.api.images import is_image_reference
 from captf_runtime.election import ElectionTimes
+from captf_runtime.serving import TlsOptions, parse_bind_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,9 @@ class ManagerOptions:
     leader_elect_namespace: str = ""
     diagnostics_address: str = ":8443"
     insecure_diagnostics: bool = False
+    tls_min_version: str = "VersionTLS12"
+    tls_cipher_suites: tuple[str, ...] = ()
+    tls_curve_preferences: tuple[int, ...] = ()
     webhook_port: int = 9443
     webhook_cert_dir: str = "/tmp/k8s-webhook-server/serving-certs/"
     webhook_cert_name: str = "tls.crt"
@@ -41,6 +45,10 @@ class ManagerOptions:
     @property
     def election_times(self) -> ElectionTimes:
         return ElectionTimes(self.lease_duration, self.renew_deadline, self.retry_period)
+
+    @property
+    def tls(self) -> TlsOptions:
+        return TlsOptions(self.tls_min_version, self.tls_cipher_suites, self.tls_curve_preferences)
 
 
 def problems(options: ManagerOptions) -> list[str]:
@@ -70,6 +78,16 @@ def problems(options: ManagerOptions) -> list[str]:
         found.append(
             f"--webhook-port={options.webhook_port}: must be between 1 and 65535, or 0 for no webhooks"
         )
+    for name, address in (
+        ("health-addr", options.health_addr),
+        ("profiler-address", options.profiler_address),
+        ("diagnostics-address", options.diagnostics_address),
+    ):
+        try:
+            parse_bind_address(address)
+        except ValueError as error:
+            found.append(f"--{name}={address}: {error}")
+    found += [f"--tls-{name}={value}: {why}" for name, value, why in options.tls.problems()]
     if options.leader_elect:
         try:
             _ = options.election_times

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from pathlib import Path
 
+from captf_controllers import __version__
 from captf_controllers.api import names
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL
+from captf_controllers.cli.build import CONTRACT, commit
 from captf_controllers.cli.job_counter import JobCounter
 from captf_controllers.cli.options import ManagerOptions
 from captf_controllers.cli.sweeper import Sweeper
@@ -29,14 +32,25 @@ from captf_runtime.client.observe import RequestMetrics
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.election import default_identity
 from captf_runtime.events import Recorder
-from captf_runtime.manager import Group, LeaderElectionConfig, Manager
+from captf_runtime.manager import (
+    Diagnostics,
+    Group,
+    LeaderElectionConfig,
+    Manager,
+    Profiler,
+    serving_certificate,
+)
 from captf_runtime.metrics import Metrics as RuntimeMetrics
 from captf_runtime.objects import JOB
+from captf_runtime.serving import HttpServer, parse_bind_address
 from captf_runtime.webhook import WebhookServer
 
 #: Connections beside the workers': informer lists, sweeps, probes.
 SPARE_CONNECTIONS = 8
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+#: There is no flag for it.
+DIAGNOSTICS_CERTIFICATES = Path("/tmp/k8s-metrics-server/serving-certs")
 
 
 class SetupError(Exception):
@@ -84,6 +98,7 @@ def build_manager(options: ManagerOptions, *, clock: Clock = SYSTEM_CLOCK) -> Ma
     metrics = Metrics(runtime_metrics.registry)
     slots = JobSlots(clock)
     metrics.serve_active_jobs(slots.active)
+    metrics.build_info(__version__, commit(), CONTRACT)
     jobs = caches.main.informer(JOB, namespace=options.namespace, label_selector=MANAGED_SELECTOR)
     jobs.add_handler(JobCounter(slots), name="job-slots")
     env = Environment(
@@ -115,6 +130,7 @@ def build_manager(options: ManagerOptions, *, clock: Clock = SYSTEM_CLOCK) -> Ma
         manager.add(controller)
     manager.add(identity_controller(env, caches, options.concurrency["terraformclusteridentity"]))
     _serve_webhooks(manager, options, client, runtime_metrics, clock)
+    _serve_diagnostics(manager, options, client, clock)
     manager.add(Sweeper(client, options.sync_period, options.namespace, clock), name="orphan-sweep")
     return manager
 
@@ -137,6 +153,8 @@ def _serve_webhooks(
             options.webhook_cert_dir,
             certificate_name=options.webhook_cert_name,
             key_name=options.webhook_key_name,
+            minimum_version=options.tls.minimum_version,
+            configure=options.tls.configure,
             metrics=metrics,
             clock=clock,
         )
@@ -148,6 +166,34 @@ def _serve_webhooks(
     register_all(server, client, manager_username())
     manager.add(server, group=Group.WEBHOOKS, name="webhooks")
     manager.add_ready_check("webhook", server.check_serving)
+
+
+def _serve_diagnostics(manager: Manager, options: ManagerOptions, client: Client, clock: Clock) -> None:
+    """Serve metrics, profiler and log level to those who may; in the clear the manager itself serves metrics."""
+    if not options.insecure_diagnostics and parse_bind_address(options.diagnostics_address) is not None:
+        try:
+            certificate = serving_certificate(
+                DIAGNOSTICS_CERTIFICATES, socket.gethostname(), options.tls, clock=clock
+            )
+        except OSError as error:
+            raise SetupError(
+                f"the certificate in {DIAGNOSTICS_CERTIFICATES} cannot be used ({error}): mend tls.crt and tls.key, or "
+                "remove them for a certificate made at start"
+            ) from error
+        diagnostics = Diagnostics(
+            options.diagnostics_address,
+            reviewer=client.dedicated(pool_size=2, suffix="diagnostics"),
+            metrics_app=manager.serve_metrics,
+            certificate=certificate,
+            metrics=manager.metrics,
+            clock=clock,
+        )
+        manager.add(diagnostics, group=Group.HTTP, name="diagnostics")
+    if parse_bind_address(options.profiler_address) is not None:
+        profiler = HttpServer(
+            Profiler(), options.profiler_address, component="profiler", metrics=manager.metrics
+        )
+        manager.add(profiler, group=Group.HTTP, name="profiler")
 
 
 def run_manager(options: ManagerOptions, stop: threading.Event | None = None) -> int:

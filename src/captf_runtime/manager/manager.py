@@ -151,7 +151,7 @@ class Manager:
             self.add(self.health_server, group=Group.HTTP, name="health")
         if parse_bind_address(metrics_bind_address) is not None:
             self.metrics_server = HttpServer(
-                self._serve_metrics, metrics_bind_address, component="metrics", metrics=self.metrics
+                self.serve_metrics, metrics_bind_address, component="metrics", metrics=self.metrics
             )
             self.add(self.metrics_server, group=Group.HTTP, name="metrics")
         if recorder is not None:
@@ -460,7 +460,8 @@ class Manager:
         self._names.add(candidate)
         return candidate
 
-    def _serve_metrics(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+    def serve_metrics(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer `/metrics` (WSGI), for a server that decides itself who may read it."""
         if environ.get("PATH_INFO") != "/metrics":
             return text_answer(start_response, "404 Not Found", b"not found\n")
         return text_answer(start_response, "200 OK", self.metrics.exposition(), CONTENT_TYPE)
