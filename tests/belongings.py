@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
-from collections.abc import Callable
 
 from tests import state_secrets
 from tests.deletion_case import Case
@@ -12,7 +10,6 @@ from tests.world import IDENTITY, TEAM, World
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import labels, names
-from captf_controllers.api.kinds import GROUP
 from captf_runtime.client.errors import AlreadyExists, NotFound
 from captf_runtime.objects import (
     JOB,
@@ -66,13 +63,6 @@ def cut_state(case: Case, pieces: int = 3) -> list[str]:
 def spoil_state(case: Case) -> None:
     """Make the state unreadable: a payload that nothing decodes."""
     data = {"tfstate": base64.b64encode(b"no gzip at all").decode()}
-    case.world.client.patch(SECRET, names.state_secret(case.suffix), {"data": data}, TEAM)
-
-
-def encrypt_state(case: Case) -> None:
-    """Put OpenTofu's client-side encryption envelope in the place of the state."""
-    envelope = gzip.compress(b'{"meta":{},"encrypted_data":"x","encryption_version":"v0"}')
-    data = {"tfstate": base64.b64encode(envelope).decode()}
     case.world.client.patch(SECRET, names.state_secret(case.suffix), {"data": data}, TEAM)
 
 
@@ -190,20 +180,9 @@ def deleted(world: World, resource: str = "secrets") -> list[str]:
     return [entry.name for entry in requests(world, verb="delete", resource=resource) if entry.code == 200]
 
 
-def forget(case: Case, *steps: Callable[[], object]) -> None:
-    """Run steps of somebody else without their requests in the log."""
-    for step in steps:
-        step()
-    case.world.server.requests.clear()
-
-
 def force_gone(case: Case) -> None:
     """Strip every finalizer by hand, as `clusterctl move` and impatient people do."""
     case.patch({"metadata": {"finalizers": None}})
-
-
-def captf_finalizer(case: Case) -> str:
-    return f"{case.kind.lower()}.{GROUP}"
 
 
 def _ensure(world: World, kind: Kind, obj: Object) -> None:
