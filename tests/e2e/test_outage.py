@@ -1,0 +1,90 @@
+"""The API server is out of reach for a while: the manager goes on by itself and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hack.tour import manifests
+from hack.tour.stage import Stage, find_runtime
+from hack.tour.story import MACHINES, Story
+from hack.tour.waiting import wait_until
+from tests.e2e.gateway import Gateway
+
+from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_CLUSTER, TERRAFORM_MACHINE
+from captf_controllers.jobs.views import view_job
+from captf_runtime.objects import JOB, name_of
+
+pytestmark = [pytest.mark.terraform, pytest.mark.slow]
+
+#: Seconds without an API server; five minutes with CAPTF_OUTAGE_SECONDS=300.
+OUTAGE = float(os.environ.get("CAPTF_OUTAGE_SECONDS", "20"))
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage(runtime=find_runtime()) as stage:
+        yield stage
+
+
+@pytest.mark.timeout(240 + OUTAGE)
+def test_the_manager_outlives_an_outage_and_does_what_came_in_the_meantime(stage: Stage) -> None:
+    with Gateway(stage.kubeconfig) as gateway:
+        manager = stage.start_manager(f"--kubeconfig={gateway.kubeconfig(stage.folder)}")
+        story = Story(stage.client, namespace="outage", alive=stage.check_manager)
+        story.prepare()
+        story.create_cluster()
+        story.wait_ready(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+        story.report_infrastructure()
+        first, second = MACHINES
+        story.create_machine(first)
+        story.wait_ready(TERRAFORM_MACHINE, first)
+        with gateway.cut():
+            story.delete(TERRAFORM_MACHINE, first)
+            story.create_machine(second)
+            threading.Event().wait(OUTAGE)
+            assert gateway.refused > 0
+            assert manager.process.poll() is None
+            operations = [view_job(job).op for job in stage.client.list(JOB, story.namespace).items]
+            assert "destroy" not in operations, "it acted without an API server"
+        story.wait_gone(TERRAFORM_MACHINE, first)
+        story.wait_ready(TERRAFORM_MACHINE, second)
+        story.delete(MACHINE, first)
+        story.delete(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+        story.delete(TERRAFORM_MACHINE, second)
+        story.wait_gone(TERRAFORM_MACHINE, second)
+        story.delete(MACHINE, second)
+        story.wait_gone(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+        story.delete(CLUSTER, manifests.CLUSTER_NAME)
+        assert story.wait_clean(seconds=60) == []
+        assert manager.process.poll() is None
+        assert stage.stop_manager() == 0
+
+
+def test_a_leader_that_lost_its_lease_ends_and_the_next_one_goes_on(stage: Stage) -> None:
+    """With leader election a manager that cannot renew ends with status 1: the Deployment starts another."""
+    flags = (
+        "--leader-elect",
+        "--leader-elect-lease-duration=4s",
+        "--leader-elect-renew-deadline=3s",
+        "--leader-elect-retry-period=1s",
+    )
+    with Gateway(stage.kubeconfig) as gateway:
+        path = f"--kubeconfig={gateway.kubeconfig(stage.folder)}"
+        story = Story(stage.client, namespace="outage-leader", alive=lambda: None)
+        story.prepare()
+        leader = stage.start_manager(path, *flags)
+        story.create_cluster()
+        story.wait_ready(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+        with gateway.cut():
+            story.delete(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+            wait_until(lambda: leader.process.poll() is not None, "the leader ends", seconds=30)
+        assert leader.process.returncode == 1
+        assert "leader election lost" in stage.manager_log()
+        stage.start_manager(path, *flags)
+        story.wait_gone(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+        jobs = [name_of(job) for job in stage.client.list(JOB, story.namespace).items]
+        assert [name for name in jobs if "-destroy-" in name] == []
+        assert stage.stop_manager() == 0
