@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from tests.world import IMAGE, OUTPUTS, RUNNER_IMAGE, TEAM, World
+from tests.world import OUTPUTS, RUNNER_IMAGE, TEAM, World
 
 from captf_runtime.client.errors import NotFound
 from captf_runtime.objects import JOB, Object, labels_of, name_of
