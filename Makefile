@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
+ENGINE ?= docker
+IMAGE ?= captf-manager:v0.1.0
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -47,8 +49,12 @@ manifests: $(STAMP) ## Regenerate config/ from the code, and render it (dist/inf
 	@mkdir -p dist
 	@kubectl kustomize config/default >dist/infrastructure-components.yaml
 
+image: ## The manager's image (ENGINE=docker or podman, IMAGE=repository:tag)
+	$(ENGINE) build --build-arg COMMIT="$$(git rev-parse HEAD)" --tag $(IMAGE) .
+
 lock: ## Renew requirements.txt from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml hack/build-requirements.in --extra test --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
+	uv pip compile pyproject.toml --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o hack/manager-requirements.txt
 	uv pip compile hack/runner-requirements.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o hack/runner-requirements.txt
 
 clean: ## Remove the virtual environment and caches
