@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 ENGINE ?= docker
 IMAGE ?= captf-manager:v0.1.0
 STAMP := $(VENV)/.installed
+# Processes that share the tests: one for each processor, four at most.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run runner test lint bench manifests lock image clean
@@ -29,7 +31,7 @@ runner: ## The runner as one executable that needs nothing of the image it runs 
 	@"$(PYTHON)" -m hack.runner $(ARGS)
 
 test: $(STAMP) ## All tests that this machine can run (ARGS=... goes to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal $(ARGS)
 
 lint: $(STAMP) ## Style, types, layers, generated files
 	@$(BIN)/ruff check .
@@ -39,6 +41,7 @@ lint: $(STAMP) ## Style, types, layers, generated files
 	@$(BIN)/python -m hack.crds --check
 	@$(BIN)/python -m hack.manifests --check
 	@$(BIN)/python -m hack.acceptance --check
+	@$(BIN)/python -m hack.conformance --check
 
 bench: $(STAMP) ## Measure the figures of the design
 	@$(BIN)/python -m hack.bench $(ARGS)
