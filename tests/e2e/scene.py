@@ -371,6 +371,16 @@ class Subject:
         obj: Object = self.wait(ready, "is provisioned and Ready")
         return obj
 
+    def wait_applied(self) -> None:
+        """Until what its spec says now is applied."""
+
+        def applied(obj: Object) -> bool:
+            found = condition(obj, "InputsApplied")
+            present = found.get("observedGeneration") == obj["metadata"]["generation"]
+            return present and found.get("status") == "True"
+
+        self.wait(applied, "has applied its spec")
+
     def wait_gone(self) -> None:
         def gone() -> bool:
             try:

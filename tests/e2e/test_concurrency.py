@@ -135,6 +135,7 @@ def test_the_manager_is_killed_at_random_moments_meanwhile(local_scene: Scene) -
 
     with History(scene.client, scene.namespace) as history:
         change_together(scene, history, (CLOUD_CLUSTER, CLOUD_MACHINE), 3, kill)
+    assert moments == [], "every kill took place"
     check(scene, history, 3)
     for index in range(3):
         servers = [f"{scene.namespace}.m{index}.{number}" for number in range(2)]

@@ -10,36 +10,26 @@ from pathlib import Path
 
 import pytest
 from hack.tour import manifests
-from hack.tour.stage import Stage, find_runtime
+from hack.tour.stage import Stage
 from hack.tour.story import MACHINES, Story
 from hack.tour.waiting import wait_until
 
 from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_CLUSTER, TERRAFORM_MACHINE
 from captf_controllers.jobs.views import view_job
 from captf_runtime.objects import JOB, POD, Object, name_of
-from captf_runtime.testing.real_control_plane import RealControlPlane
 
 pytestmark = [pytest.mark.terraform, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def embedded() -> Iterator[Stage]:
-    with Stage(runtime=find_runtime()) as stage:
-        yield stage
-
-
-@pytest.fixture
-def real(real_control_plane: RealControlPlane) -> Iterator[Stage]:
-    with Stage(runtime=find_runtime(), kubeconfig=real_control_plane.kubeconfig) as stage:
-        yield stage
-
-
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_apiserver)])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    found: Stage = request.getfixturevalue(request.param)
-    return found
+@pytest.fixture(autouse=True)
+def no_manager_stays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test starts a manager of its own."""
+    yield
+    for name in ("embedded", "stage"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name).stop_manager()
 
 
 def live(stage: Stage, namespace: str) -> Story:
@@ -100,7 +90,7 @@ def test_a_killed_manager_goes_on_where_it_was(embedded: Stage, moment: str) -> 
     """SIGKILL at several points: the next one finishes, no operation runs twice, nothing is left."""
     stage = embedded
     stage.start_manager()
-    story = live(stage, "killed")
+    story = live(stage, f"killed-at-{moment.replace(' ', '-')}")
     seen: dict[str, Object] = {}
 
     def job_in(op: str, kind: str, *, finished: bool | None = None) -> bool:

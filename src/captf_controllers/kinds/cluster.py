@@ -59,7 +59,7 @@ class ClusterAdapter:
                     if listed
                     else "The module offers no failure domains any more",
                 )
-        self._publish_exports(scope, cluster)
+        self._publish_exports(scope, view, cluster)
         if outputs.contract_kept and view.inputs_hash:
             self._take_endpoint(scope, cluster.endpoint)
         self._show_endpoint(scope, provisioned=scope.provisioned)
@@ -82,16 +82,15 @@ class ClusterAdapter:
     def after(self, scope: Scope, config: EffectiveConfig) -> None:
         return
 
-    def _publish_exports(self, scope: Scope, outputs: ClusterOutputs) -> None:
+    def _publish_exports(self, scope: Scope, view: StateView, outputs: ClusterOutputs) -> None:
         if not outputs.exports_valid:
             return
         if not outputs.exports_too_large:
             scope.update(exports=outputs.exports)
             return
-        if (
-            narrow(scope.status, TerraformClusterStatus).exports is not None
-            or scope.status.observed_state_serial is None
-        ):
+        published = narrow(scope.status, TerraformClusterStatus).exports is not None
+        first = view.new_serial and not scope.provisioned
+        if published or first:
             scope.say(
                 "Warning",
                 reasons.EVENT_EXPORTS_NOT_PUBLISHED,
