@@ -258,12 +258,22 @@ class World:
         options: overrides of the pass's options (``state_backups=0`` and so on).
         controllers: run garbage collection and namespace lifecycle in background; else call ``step``.
         shipped_role: let the manager do only what the shipped ClusterRole allows.
+        clock: the clock of everything; by default one that only ``advance`` moves.
     """
 
-    def __init__(self, *, controllers: bool = False, shipped_role: bool = False, **options: Any) -> None:
-        self.clock = VirtualClock()
+    def __init__(
+        self,
+        *,
+        controllers: bool = False,
+        shipped_role: bool = False,
+        clock: VirtualClock | None = None,
+        **options: Any,
+    ) -> None:
+        self.clock = clock if clock is not None else VirtualClock()
         self.server = ApiServer(clock=self.clock, controllers=controllers, rbac=shipped_role)
         self._shipped_role = shipped_role
+        #: Whom the manager's requests come from: with a role of its own, faults may strike it alone.
+        self.manager_user = "captf-manager" if shipped_role else "admin"
         self._given = options
         self._options = dict(options)
         self._stack = ExitStack()
@@ -277,7 +287,7 @@ class World:
         self.write_watch = WriteWatch()
         self.manager_client = self._stack.enter_context(
             Client.from_config(
-                kubeconfig=self.server.kubeconfig(user="captf-manager" if self._shipped_role else "admin"),
+                kubeconfig=self.server.kubeconfig(user=self.manager_user),
                 user_agent="captf-manager",
                 observer=self.write_watch,
             )
@@ -321,7 +331,7 @@ class World:
         self._options.update(options)
         self.events = getattr(self, "events", None) or EventLog()
         self.metrics = Metrics()
-        self.cache = FreshCache(self.manager_client)
+        self.cache = FreshCache(self.cache_client)
         self.env = Environment(
             api=self.manager_client,
             cache=self.cache,
@@ -335,6 +345,11 @@ class World:
         self._reconcilers = {
             kind.kind: WorkloadReconciler(self.env, adapter()) for kind, adapter in ADAPTERS.items()
         }
+
+    @property
+    def cache_client(self) -> Client:
+        """Where the caches read from: their requests count as the manager's."""
+        return self.manager_client
 
     def checkpoint(self) -> Checkpoint:
         """Remember the server's content and the time, for ``rewind``."""
