@@ -256,7 +256,8 @@ def _set_conditions(scope: Scope, books: Books) -> None:
         _ask_no_approval(scope)
     drift = books.newest("refresh", "drift")
     if drift is not None:
-        scope.observe(reporting.drift_observation(drift))
+        if not _told(scope, types.DRIFT_JOB_SUCCEEDED, drift):
+            scope.observe(reporting.drift_observation(drift))
     elif (
         _is_wait(scope, types.DRIFT_JOB_SUCCEEDED) or scope.conditions.get(types.DRIFT_JOB_SUCCEEDED) is None
     ):
@@ -265,9 +266,16 @@ def _set_conditions(scope: Scope, books: Books) -> None:
         )
     restore = books.newest("restore")
     if restore is not None:
-        scope.observe(reporting.restore_observation(restore))
+        if not _told(scope, types.RESTORE_JOB_SUCCEEDED, restore):
+            scope.observe(reporting.restore_observation(restore))
     elif _is_wait(scope, types.RESTORE_JOB_SUCCEEDED):
         scope.conditions = scope.conditions.without(types.RESTORE_JOB_SUCCEEDED)
+
+
+def _told(scope: Scope, type_: str, job: FinishedJob) -> bool:
+    """An earlier pass, which still had the Job's result, has said what became of it."""
+    present = scope.conditions.get(type_)
+    return not job.newly and present is not None and job_in_message(present.message) == job.name
 
 
 def _apply_condition(scope: Scope, books: Books) -> None:
@@ -290,7 +298,7 @@ def _apply_condition(scope: Scope, books: Books) -> None:
                 )
             )
         return
-    if not newest.newly and present is not None and job_in_message(present.message) == newest.name:
+    if _told(scope, types.APPLY_JOB_SUCCEEDED, newest):
         return
     observation = reporting.apply_observation(newest, deleting=scope.deleting)
     if observation is not None:
