@@ -147,12 +147,10 @@ class RestlessClock(VirtualClock):
 
 
 class ChaosWorld(World):
-    """A world whose Jobs change a cloud. The manager is a user of its own, so that faults strike it alone."""
-
-    manager_user = "captf-manager"
+    """A world whose Jobs change a cloud. The manager has its shipped role alone, and faults strike it alone."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(clock=RestlessClock(), **options)
+        super().__init__(clock=RestlessClock(), shipped_role=True, **options)
         self.cloud = Cloud()
         self._clouds: dict[str, Cloud] = {}
 
