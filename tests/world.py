@@ -73,6 +73,7 @@ from captf_runtime.objects import (
     uid_of,
 )
 from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.apiserver.request_log import LoggedRequest
 from captf_runtime.testing.apiserver.server import ServerSnapshot
 from captf_runtime.testing.clock import VirtualClock
 
@@ -285,12 +286,13 @@ class World:
         self.client = self._stack.enter_context(Client.from_config(kubeconfig=self.server.kubeconfig()))
         #: The manager's own client; faults may be set for its user agent, requests counted.
         self.write_watch = WriteWatch()
+        kubeconfig = self.server.kubeconfig(user=self.manager_user)
         self.manager_client = self._stack.enter_context(
-            Client.from_config(
-                kubeconfig=self.server.kubeconfig(user=self.manager_user),
-                user_agent="captf-manager",
-                observer=self.write_watch,
-            )
+            Client.from_config(kubeconfig=kubeconfig, user_agent="captf-manager", observer=self.write_watch)
+        )
+        #: Reads what the manager's informers would hold; its requests are none that a manager makes.
+        self.cache_client = self._stack.enter_context(
+            Client.from_config(kubeconfig=kubeconfig, user_agent="captf-informers")
         )
         if self._shipped_role:
             self._bind_shipped_role("captf-manager")
@@ -922,6 +924,16 @@ class World:
         self._await_log()
         made = self.server.requests.select(verb="create", resource=resource)
         return [f"{entry.resource}: {entry.code}" for entry in made]
+
+    def requests(self) -> list[LoggedRequest]:
+        """What the manager has asked the API server so far; what its informers would hold is not asked."""
+        self._await_log()
+        return [
+            entry
+            for entry in self.server.requests
+            if "captf-manager" in entry.user_agent
+            and (entry.resource, entry.name) != ("namespaces", OPERATOR)  # that of `_await_log`
+        ]
 
     def writes(self, since: int = 0) -> list[str]:
         """The manager's writes so far, as ``verb resource/name``."""
