@@ -291,7 +291,7 @@ class World:
             Client.from_config(kubeconfig=kubeconfig, user_agent="captf-manager", observer=self.write_watch)
         )
         #: Reads what the manager's informers would hold; its requests are none that a manager makes.
-        self.cache_client = self._stack.enter_context(
+        self._informers_client = self._stack.enter_context(
             Client.from_config(kubeconfig=kubeconfig, user_agent="captf-informers")
         )
         if self._shipped_role:
@@ -350,8 +350,8 @@ class World:
 
     @property
     def cache_client(self) -> Client:
-        """Where the caches read from: their requests count as the manager's."""
-        return self.manager_client
+        """Where the caches read from, as the manager's user; their requests are no passes'."""
+        return self._informers_client
 
     def checkpoint(self) -> Checkpoint:
         """Remember the server's content and the time, for ``rewind``."""
