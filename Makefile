@@ -40,15 +40,17 @@ lint: $(STAMP) ## Style, types, layers, generated files
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hack.crds --check
 	@$(BIN)/python -m hack.manifests --check
+	@$(BIN)/python -m hack.reference --check
 	@$(BIN)/python -m hack.acceptance --check
 	@$(BIN)/python -m hack.conformance --check
 
 bench: $(STAMP) ## Measure the figures of the design
 	@$(BIN)/python -m hack.bench $(ARGS)
 
-manifests: $(STAMP) ## Regenerate config/ from the code, and render it (dist/infrastructure-components.yaml, needs kubectl)
+manifests: $(STAMP) ## Regenerate config/ and docs/reference from the code, and render it (dist/infrastructure-components.yaml, needs kubectl)
 	@$(BIN)/python -m hack.crds
 	@$(BIN)/python -m hack.manifests
+	@$(BIN)/python -m hack.reference
 	@mkdir -p dist
 	@kubectl kustomize config/default >dist/infrastructure-components.yaml
 
