@@ -70,6 +70,12 @@ def embedded_stage(images: dict[str, Path], runtimes: dict[str, Path]) -> Iterat
     """A stage on an embedded API server, shared by a module; no manager runs unless a test starts one."""
     with Stage(runtime=find_runtime(), modules=images, runtimes=runtimes) as stage:
         yield stage
+        assert refused(stage) == []
+
+
+def refused(stage: Stage) -> list[str]:
+    """What the manager's role did not allow, as its log tells; a namespace that is going refuses otherwise."""
+    return [line for line in stage.manager_log().splitlines() if 'is forbidden: User "' in line]
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +87,7 @@ def real_stage(
         runtime=find_runtime(), modules=images, runtimes=runtimes, kubeconfig=real_control_plane.kubeconfig
     ) as stage:
         yield stage
+        assert refused(stage) == []
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from captf_controllers.api.kinds import ALL_KINDS
 from captf_controllers.cli.manager import main as manager_command
 from captf_controllers.webhooks.configuration import webhook_configuration
 from captf_runtime.objects import Object
+from captf_runtime.testing.apiserver.schema.cel.evaluation import compile_expression
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 LABEL = ("cluster.x-k8s.io/provider", "infrastructure-terraform")
@@ -303,8 +304,38 @@ def test_the_admission_policy_keeps_approvals_in_ones_own_name(install: list[Obj
     assert policy["metadata"]["name"] == binding["spec"]["policyName"] == "captf-plan-approval"
     assert binding["spec"]["validationActions"] == ["Deny"]
     assert policy["spec"]["failurePolicy"] == "Fail"
-    (validation,) = policy["spec"]["validations"]
-    assert "request.userInfo.username" in validation["expression"]
+
+
+APPROVALS = [
+    # before, after, whether jane may do that
+    ({}, {"approved": True, "approvedBy": "jane"}, True),
+    ({"approved": False}, {"approved": True, "approvedBy": "jane"}, True),
+    ({}, {"approved": True, "approvedBy": "mallory"}, False),
+    ({}, {"approved": True}, False),
+    ({"approved": True, "approvedBy": "joe"}, {"approved": True, "approvedBy": "joe"}, True),
+    ({}, {}, True),
+    ({}, {"approved": False}, True),
+]
+
+
+@needs_kubectl
+@pytest.mark.parametrize(("before", "after", "allowed"), APPROVALS)
+def test_the_admission_policy_decides(
+    install: list[Object], before: Object, after: Object, allowed: bool
+) -> None:
+    spec = of_kind(install, "ValidatingAdmissionPolicy")["spec"]
+    variables = {
+        "object": {"spec": after},
+        "oldObject": {"spec": before},
+        "request": {"userInfo": {"username": "jane"}},
+    }
+
+    def evaluate(expression: str) -> bool:
+        return bool(compile_expression(expression, frozenset(variables)).evaluate(variables))
+
+    concerned = all(evaluate(condition["expression"]) for condition in spec["matchConditions"])
+    passes = all(evaluate(validation["expression"]) for validation in spec["validations"])
+    assert (passes or not concerned) is allowed
 
 
 @needs_kubectl

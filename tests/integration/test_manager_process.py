@@ -1,0 +1,142 @@
+"""``captf-manager`` as a process: what it serves, how it starts, how it ends."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import trustme
+from hack.tour.stage import Stage
+from hack.tour.waiting import wait_until
+
+from captf_controllers.api import names
+from captf_runtime.objects import LEASE
+
+NAMESPACE = "captf-system"
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """An API server with everything installed; no Job runs here, so no Terraform is needed."""
+    with Stage(runtime=Path("/bin/true")) as found:
+        yield found
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    certificate = trustme.CA().issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "tls.crt"))
+    return tmp_path
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def address_of(stage: Stage, component: str) -> str:
+    """Where a server of the newest manager listens, as its log says."""
+
+    def find() -> str:
+        assert stage.manager is not None
+        found = re.search(
+            rf'listening component="{component}" address="([^"]+)"', stage.manager.log.read_text()
+        )
+        stage.check_manager()
+        return found.group(1) if found else ""
+
+    return wait_until(find, f"{component} listens", seconds=30)
+
+
+def ask(url: str, *, method: str = "GET") -> tuple[int, str]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with urlopen(Request(url, method=method), context=context, timeout=20) as response:
+            return response.status, response.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def holder(stage: Stage) -> str:
+    lease = stage.client.get(LEASE, names.ELECTION_LEASE, NAMESPACE)
+    return str(lease["spec"].get("holderIdentity") or "")
+
+
+def test_a_replica_serves_probes_webhooks_metrics_and_leaves_in_order(
+    stage: Stage, certificates: Path
+) -> None:
+    port = free_port()
+    stage.start_manager(
+        "--leader-elect",
+        f"--leader-elect-namespace={NAMESPACE}",
+        "--health-addr=127.0.0.1:0",
+        "--diagnostics-address=127.0.0.1:0",
+        "--profiler-address=127.0.0.1:0",
+        f"--webhook-port={port}",
+        f"--webhook-cert-dir={certificates}",
+        "--tls-min-version=VersionTLS13",
+    )
+    health = f"http://{address_of(stage, 'health')}"
+    wait_until(lambda: ask(f"{health}/readyz")[0] == 200, "is ready", seconds=60)
+    assert ask(f"{health}/healthz") == (200, "ok")
+    assert "[+]webhook ok" in ask(f"{health}/readyz?verbose")[1]
+    assert ask(f"{health}/readyz/webhook")[0] == 200
+    assert ask(f"{health}/metrics")[0] == 404
+
+    assert ask(f"https://127.0.0.1:{port}/nothing")[0] == 404
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname = False
+    old.verify_mode = ssl.CERT_NONE
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, pytest.raises(ssl.SSLError):
+        old.wrap_socket(connection)
+
+    # In the clear: metrics, and nothing else.
+    metrics = f"http://{address_of(stage, 'metrics')}"
+    wait_until(
+        lambda: (
+            'leader_election_master_status{name="controller-leader-election-captf"} 1.0'
+            in ask(f"{metrics}/metrics")[1]
+        ),
+        "leads",
+        seconds=60,
+    )
+    for path in ("/debug/pprof/", "/debug/log-level", "/"):
+        assert ask(metrics + path)[0] == 404
+    profiler = f"http://{address_of(stage, 'profiler')}"
+    assert "MainThread" in ask(f"{profiler}/debug/pprof/goroutine")[1]
+
+    assert holder(stage)
+    before = time.monotonic()
+    assert stage.stop_manager() == 0
+    assert time.monotonic() - before < 20
+    assert holder(stage) == "", "the Lease is released for the next one"
+
+
+def test_without_the_certificate_of_the_webhooks_there_is_no_start(stage: Stage, tmp_path: Path) -> None:
+    manager = stage.start_manager(f"--webhook-port={free_port()}", f"--webhook-cert-dir={tmp_path}")
+    assert manager.process.wait(timeout=60) == 1
+    log = manager.log.read_text()
+    assert "the webhook server has no usable certificate" in log
+    assert str(tmp_path) in log
+    stage.stop_manager()
+
+
+def test_wrong_flags_end_it_with_status_2(stage: Stage) -> None:
+    manager = stage.start_manager("--max-active-jobs=-1", "--tls-min-version=nothing")
+    assert manager.process.wait(timeout=60) == 2
+    log = manager.log.read_text()
+    assert "--max-active-jobs=-1" in log
+    assert "--tls-min-version=nothing" in log
+    stage.stop_manager()
