@@ -363,7 +363,11 @@ def parse_time(text: str) -> datetime:
     day, time, fraction, zone = match.groups()
     micro = (fraction or "")[:6].ljust(6, "0")
     offset = "+00:00" if zone in ("Z", "z") else zone
-    return datetime.fromisoformat(f"{day}T{time}.{micro}{offset}").astimezone(UTC)
+    try:
+        return datetime.fromisoformat(f"{day}T{time}.{micro}{offset}").astimezone(UTC)
+    except OverflowError:
+        # The first and the last day have no time in UTC for every offset.
+        raise ValueError(f"a timestamp outside of the years 1 to 9999: {text[:64]!r}") from None
 
 
 def format_time(time: datetime) -> str:

@@ -23,6 +23,7 @@ MAX_ATTEMPT = 2**31 - 1
 
 _STATE_PREFIX = "tfstate-default-"
 _JOB_TAIL = re.compile(r"-a([1-9][0-9]{0,9})-([0-9a-f]{6})", re.ASCII)
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _POD_SUFFIX = re.compile(r"[a-z0-9]{5}", re.ASCII)
 
 
@@ -185,6 +186,11 @@ def job_op(kind: str, name: str, job: str) -> Operation | None:
         if attempt <= MAX_ATTEMPT and job_name_of_hash(kind, name, op, attempt, match.group(2)) == job:
             return op
     return None
+
+
+def may_name_job(text: str) -> bool:
+    """Say whether a Job can have this name: pods bear it as the value of a label."""
+    return len(text) <= MAX_LABEL_VALUE and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def plan_name(target: str, job: str, plan_hash: str) -> str:

@@ -61,17 +61,41 @@ def users_in(users: Users, identity: str) -> Iterator[Object]:
     for cluster in users.terraform_clusters:
         if _identity_name(_reference(cluster)) == identity:
             yield cluster
+    lookup = _Lookup.of(users)
     for obj in (*users.machines, *users.pools):
-        if identity in _names_of(obj, users):
+        if identity in _names_of(obj, lookup):
             yield obj
 
 
-def _names_of(obj: Object, users: Users) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """The clusters by namespace and the name that finds them: a search of each for every machine would let one
+    namespace with thousands of both keep the manager busy.
+    """
+
+    by_label: Mapping[tuple[str, str], Object]
+    by_name: Mapping[tuple[str, str], Object]
+    clusters: Mapping[tuple[str, str], Object]
+
+    @classmethod
+    def of(cls, users: Users) -> _Lookup:
+        by_label: dict[tuple[str, str], Object] = {}
+        # Of several with the same label the one with the lowest name counts, so it is entered last.
+        for cluster in sorted(users.terraform_clusters, key=name_of, reverse=True):
+            by_label[namespace_of(cluster), labels_of(cluster).get(labels.CLUSTER_NAME, "")] = cluster
+        return cls(
+            by_label,
+            {(namespace_of(cluster), name_of(cluster)): cluster for cluster in users.terraform_clusters},
+            {(namespace_of(cluster), name_of(cluster)): cluster for cluster in users.clusters},
+        )
+
+
+def _names_of(obj: Object, lookup: _Lookup) -> set[str]:
     own = _reference(obj)
     if _is_set(own):
         return {_identity_name(own)}
     found: set[str] = set()
-    for cluster in (_by_label(obj, users), _by_reference(obj, users)):
+    for cluster in (_by_label(obj, lookup), _by_reference(obj, lookup)):
         if cluster is None:
             continue
         spec = _mapping(cluster.get("spec"))
@@ -80,41 +104,23 @@ def _names_of(obj: Object, users: Users) -> set[str]:
     return found
 
 
-def _by_label(obj: Object, users: Users) -> Object | None:
+def _by_label(obj: Object, lookup: _Lookup) -> Object | None:
     label = labels_of(obj).get(labels.CLUSTER_NAME)
-    if not label:
-        return None
-    candidates = [
-        cluster
-        for cluster in users.terraform_clusters
-        if namespace_of(cluster) == namespace_of(obj) and labels_of(cluster).get(labels.CLUSTER_NAME) == label
-    ]
-    return min(candidates, key=name_of, default=None)
+    return lookup.by_label.get((namespace_of(obj), label)) if label else None
 
 
-def _by_reference(obj: Object, users: Users) -> Object | None:
+def _by_reference(obj: Object, lookup: _Lookup) -> Object | None:
     label = labels_of(obj).get(labels.CLUSTER_NAME)
-    if not label:
+    cluster = lookup.clusters.get((namespace_of(obj), label)) if label else None
+    if cluster is None:
         return None
-    namespace = namespace_of(obj)
-    for cluster in users.clusters:
-        if namespace_of(cluster) != namespace or name_of(cluster) != label:
-            continue
-        reference = infrastructure_reference(cluster, CLUSTER)
-        if (
-            reference_group(reference) != TERRAFORM_CLUSTER.group
-            or reference.get("kind") != TERRAFORM_CLUSTER.kind
-        ):
-            return None
-        return next(
-            (
-                found
-                for found in users.terraform_clusters
-                if namespace_of(found) == namespace and name_of(found) == reference.get("name")
-            ),
-            None,
-        )
-    return None
+    reference = infrastructure_reference(cluster, CLUSTER)
+    if (
+        reference_group(reference) != TERRAFORM_CLUSTER.group
+        or reference.get("kind") != TERRAFORM_CLUSTER.kind
+    ):
+        return None
+    return lookup.by_name.get((namespace_of(obj), str(reference.get("name"))))
 
 
 def _reference(obj: Object) -> Mapping[str, Any]:

@@ -70,7 +70,7 @@ def parse_image_list(text: str) -> tuple[str, ...]:
     """Read a JSON array of image references; what is not one counts as empty."""
     try:
         return msgspec.json.decode(text, type=tuple[str, ...]) if text else ()
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ()
 
 

@@ -7,13 +7,12 @@ result at all. A missing result is a failed run without details, never a success
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 import msgspec
 
 from captf_controllers.api.workspace import RunErrorKind
-from captf_controllers.observability.conditions import clamp
+from captf_controllers.observability.conditions import legible
 
 __all__ = [
     "EMPTY_PLAN_HASH",
@@ -63,9 +62,6 @@ _MAX_PLAN_RESOURCES: Final = 50
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 PlanHash = Annotated[str, msgspec.Meta(pattern=r"^p[0-9]+:[0-9a-f]+$", max_length=128)]
-
-# Line feeds and tabs shape a message; every other control character could only disturb a terminal.
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -187,7 +183,7 @@ def parse_result(text: str) -> RunResult | None:
         return None
     try:
         document = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     if document.version != 1:
         return None
@@ -236,4 +232,4 @@ def parse_result(text: str) -> RunResult | None:
 
 
 def _clean(text: str, limit: int) -> str:
-    return clamp(_CONTROL.sub(" ", text), limit)
+    return legible(text, limit)

@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,9 @@ MAX_NOTE_BYTES: Final = 512
 
 _ELLIPSIS: Final = "…"
 
+# Line feeds and tabs shape a message; every other control character could only disturb a terminal.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
 
 def clamp(text: str, limit: int = MAX_MESSAGE_BYTES) -> str:
     """Cut a text to `limit` bytes of UTF-8, on a character boundary; a cut text ends in an ellipsis."""
@@ -35,6 +39,14 @@ def clamp(text: str, limit: int = MAX_MESSAGE_BYTES) -> str:
     mark = _ELLIPSIS if limit >= 8 else ""
     kept = encoded[: limit - len(mark.encode())]
     return kept.decode(errors="ignore") + mark
+
+
+def legible(text: str, limit: int = MAX_MESSAGE_BYTES) -> str:
+    """Cut a text like `clamp`, with a blank for every control character but line feed and tab.
+
+    Messages quote what others may write freely: holders of leases, annotations, a container's last words.
+    """
+    return clamp(_CONTROL.sub(" ", text), limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,7 @@ class Conditions:
             type_: the condition type.
             status: True, False or Unknown.
             reason: one CamelCase word, never empty.
-            message: details for people; cut to the API's limit.
+            message: details for people; made legible and cut to the API's limit.
             now: the time of a transition; fractions of a second are cut.
             generation: the object's generation that was looked at, None to leave it out.
 
@@ -112,7 +124,7 @@ class Conditions:
                 type=type_,
                 status=status,
                 reason=reason,
-                message=clamp(message),
+                message=legible(message),
                 last_transition_time=since,
                 observed_generation=generation or None,
             )

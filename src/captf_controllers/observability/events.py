@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, Protocol
 
-from captf_controllers.observability.conditions import MAX_NOTE_BYTES, clamp
+from captf_controllers.observability.conditions import MAX_NOTE_BYTES, legible
 from captf_runtime.objects import Object
 
 __all__ = ["CONTROLLER", "DELETE", "RECONCILE", "EventSink", "EventType", "Events"]
@@ -86,7 +86,7 @@ class Events:
             type_,
             reason,
             action,
-            clamp(note, MAX_NOTE_BYTES),
+            legible(note, MAX_NOTE_BYTES),
             related=job,
             # The end of an object's life is told once, and nothing repeats it.
             important=action == DELETE or type_ == "Warning",

@@ -31,6 +31,7 @@ from captf_controllers.state.adoption import AdoptionSource, adopt, adoption_due
 from captf_controllers.state.backups import take_backup
 from captf_controllers.state.reader import read_state
 from captf_controllers.state.reading import State, StateReading
+from captf_controllers.state.restore import pending_serial
 from captf_runtime.objects import SECRET, Object
 
 _HOLD_REASONS: dict[str, HoldReason] = {
@@ -247,7 +248,7 @@ def _back_up(scope: Scope, books: Books, previous: int) -> None:
         keep=scope.env.options.state_backups,
         cluster_name=scope.lease_owner.cluster_name,
         source_job=newest,
-        pending_restore=_pending_restore(scope),
+        pending_restore=pending_serial(scope.annotation(keys.RESTORE_STATE)),
         now=scope.now,
     )
     metrics, kind = scope.env.metrics, scope.kind.kind
@@ -275,8 +276,3 @@ def _back_up(scope: Scope, books: Books, previous: int) -> None:
 def show_backups(scope: Scope, backups: tuple[StateBackup, ...]) -> None:
     """Publish the complete backups, newest first; none leaves the field out."""
     scope.update(state_backups=backups or None)
-
-
-def _pending_restore(scope: Scope) -> int | None:
-    text = (scope.annotation(keys.RESTORE_STATE) or "").strip()
-    return int(text) if text.isdecimal() else None

@@ -35,7 +35,7 @@ import msgspec
 
 from captf_runtime.backoff import Backoff, spread
 from captf_runtime.cache.scope import Scope
-from captf_runtime.cache.stored import StoredObject, store_object, store_raw
+from captf_runtime.cache.stored import StoredObject, store_header, store_object, store_raw
 from captf_runtime.client import (
     ApiError,
     Cancellation,
@@ -51,6 +51,7 @@ from captf_runtime.client import (
     WatchEvent,
     WatchStream,
 )
+from captf_runtime.client.nesting import TooDeep
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.log import get_logger
 from captf_runtime.metrics import Metrics
@@ -502,14 +503,21 @@ class Reflector:
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
             raise WatchDecodeError(f"unknown type of event {event.type[:32]!r}")
         try:
-            seen = store_raw(event.raw, self._form)
-            obj = seen if self._transform is None else self._transformed(self._transform, event.raw)
+            obj: StoredObject | None
+            try:
+                seen = store_raw(event.raw, self._form)
+                obj = seen if self._transform is None else self._transformed(self._transform, event.raw)
+            except TooDeep as error:
+                # One object that nobody can read must not keep the others from being seen.
+                seen, obj = store_header(event.raw, self._form), None
+                self._decode_errors.inc()
+                _logger.warning("an object cannot be read and is left out", kind=str(self._scope), err=error)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise WatchDecodeError("the object of an event cannot be read") from error
         version = "" if repeating else self._newer(seen.header.resource_version)
         self._last_event.set(self._clock.now().timestamp())
         if obj is None:
-            # Left out by the transform; an earlier state of it may have been let in.
+            # Left out, by the transform or for its depth; an earlier state of it may have been let in.
             self._sink.remove(seen, version)
         elif event.type == "DELETED":
             self._sink.remove(obj, version)

@@ -16,6 +16,7 @@ from typing import cast
 import msgspec
 
 from captf_runtime.client.lists import fill_kind
+from captf_runtime.client.nesting import MAX_DEPTH, TooDeep, cut, is_deep
 from captf_runtime.objects import Kind, Object, ObjectKey, OwnerReference
 
 _MANAGED_FIELDS = b'"managedFields":'
@@ -125,6 +126,9 @@ class _Item(msgspec.Struct):
     metadata: _Metadata
 
 
+_HEADER_LEVELS = 4
+"""Levels of an object down to the fields of its owner references."""
+
 _decode_item = msgspec.json.Decoder(_Item).decode
 _decode_object = cast("Callable[[bytes], Object]", msgspec.json.Decoder(dict).decode)
 _encode = msgspec.json.Encoder().encode
@@ -136,10 +140,13 @@ def store_raw(raw: msgspec.Raw | bytes, form: Form) -> StoredObject:
     The result keeps nothing of what `raw` is a part of.
 
     Raises:
+        TooDeep: the object is nested deeper than `nesting.MAX_DEPTH`, so that not every reader could decode it.
         msgspec.DecodeError: not an object with a name, or a metadata field of a wrong type.
     """
-    metadata = _decode_item(raw).metadata
     data = bytes(raw)
+    if is_deep(data):
+        raise TooDeep(f"the object is nested deeper than {MAX_DEPTH} levels")
+    metadata = _decode_item(raw).metadata
     managed = bytes(metadata.managed_fields)
     if managed:
         data = _without_managed_fields(data, managed)
@@ -149,6 +156,16 @@ def store_raw(raw: msgspec.Raw | bytes, form: Form) -> StoredObject:
 def store_object(obj: Object, form: Form) -> StoredObject:
     """Make the stored form of a decoded object. Raises like `store_raw`."""
     return store_raw(_encode(obj), form)
+
+
+def store_header(raw: bytes, form: Form) -> StoredObject:
+    """Make a stored form that is good for its header alone, of an object that is nested too deeply.
+
+    Raises:
+        msgspec.DecodeError: not an object with a name, or a metadata field of a wrong type.
+    """
+    data, _ = cut(raw, _HEADER_LEVELS)
+    return StoredObject(_header(_decode_item(data).metadata), data, form)
 
 
 def _header(metadata: _Metadata) -> Header:

@@ -339,7 +339,7 @@ class Client(Verbs):
                 )
             try:
                 return decode(answer.data)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise TransportError(
                     "the answer is not the JSON that was asked for", ambiguous=True, method=method, path=path
                 ) from error

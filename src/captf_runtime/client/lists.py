@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from captf_runtime.client.nesting import TooDeep, cut, is_deep
 from captf_runtime.objects import Kind, Object
 
 
@@ -72,7 +73,19 @@ class _RawList(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class _Skeleton(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[int] | None = None
+
+
+_LIST_LEVELS = 2
+"""Levels above the items of a list."""
+_METADATA_LEVELS = 4
+"""Levels of an object down to the fields of its owner references."""
+
 _decode_list = msgspec.json.Decoder(_DecodedList).decode
+_decode_skeleton = msgspec.json.Decoder(_Skeleton).decode
+_decode_item = cast("Callable[[bytes], Object]", msgspec.json.Decoder(dict).decode)
 _decode_raw = msgspec.json.Decoder(_RawList).decode
 
 
@@ -92,14 +105,20 @@ def fill_kind(obj: Object, kind: Kind, *, metadata_only: bool = False) -> Object
 def decode_page(data: bytes, kind: Kind, *, metadata_only: bool, restarted: bool) -> ObjectList:
     """Decode a list answer.
 
+    Of an object that is nested too deeply (see `nesting`) only metadata can be had; then `managedFields` and
+    whatever else is that deep holds numbers that mean nothing.
+
     Raises:
-        msgspec.DecodeError: it is not a list.
+        msgspec.DecodeError: it is not a list, or holds a whole object that is nested too deeply.
     """
-    decoded = _decode_list(data)
-    items = decoded.items or []
+    try:
+        decoded = _decode_list(data)
+        meta, items = decoded.metadata, decoded.items or []
+    except RecursionError:
+        meta, parts = _items_apart(data)
+        items = [_decode_item(_metadata_of(part) if metadata_only else _shallow(part)) for part in parts]
     for item in items:
         fill_kind(item, kind, metadata_only=metadata_only)
-    meta = decoded.metadata
     return ObjectList(
         items, meta.resource_version or "", meta.continue_ or "", meta.remaining_item_count, restarted
     )
@@ -108,9 +127,31 @@ def decode_page(data: bytes, kind: Kind, *, metadata_only: bool, restarted: bool
 def split_page(data: bytes, restarted: bool) -> RawPage:
     """Split a list answer into the raw JSON of its items.
 
+    An item that is nested too deeply is one of them all the same.
+
     Raises:
         msgspec.DecodeError: it is not a list.
     """
-    decoded = _decode_raw(data)
-    meta = decoded.metadata
-    return RawPage(decoded.items or [], meta.resource_version or "", meta.continue_ or "", restarted)
+    try:
+        decoded = _decode_raw(data)
+        meta, items = decoded.metadata, decoded.items or []
+    except RecursionError:
+        meta, parts = _items_apart(data)
+        items = [msgspec.Raw(part) for part in parts]
+    return RawPage(items, meta.resource_version or "", meta.continue_ or "", restarted)
+
+
+def _items_apart(data: bytes) -> tuple[_ListMeta, list[bytes]]:
+    text, parts = cut(data, _LIST_LEVELS)
+    skeleton = _decode_skeleton(text)
+    return skeleton.metadata, [parts[place] for place in skeleton.items or ()]
+
+
+def _metadata_of(item: bytes) -> bytes:
+    return cut(item, _METADATA_LEVELS)[0] if is_deep(item) else item
+
+
+def _shallow(item: bytes) -> bytes:
+    if is_deep(item):
+        raise TooDeep("an object of the list is nested too deeply")
+    return item

@@ -10,6 +10,7 @@ import msgspec
 
 from captf_runtime.client.errors import WatchDecodeError, error_from_answer
 from captf_runtime.client.lists import fill_kind
+from captf_runtime.client.nesting import cut
 from captf_runtime.client.transport import Stream
 from captf_runtime.objects import Kind, Object
 
@@ -19,7 +20,13 @@ class _Envelope(msgspec.Struct):
     object: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
+class _Skeleton(msgspec.Struct):
+    type: str = ""
+    object: int = 0
+
+
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_skeleton = msgspec.json.Decoder(_Skeleton).decode
 _decode_object = msgspec.json.Decoder(dict).decode
 
 
@@ -135,17 +142,27 @@ class WatchStream:
 
     def _event(self, line: bytes) -> WatchEvent:
         try:
-            envelope = _decode_envelope(line)
+            type_, raw = _open_envelope(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._undecodable("a line is not valid JSON") from error
-        raw = bytes(envelope.object)
-        if not envelope.type or not raw.startswith(b"{"):
+        if not type_ or not raw.startswith(b"{"):
             raise self._undecodable("an event has no type or no object")
-        if envelope.type == "ERROR":
+        if type_ == "ERROR":
             self.close()
             raise error_from_answer(0, raw, method="GET", path=self._path)
-        return WatchEvent(envelope.type, raw, self._kind, self._metadata_only)
+        return WatchEvent(type_, raw, self._kind, self._metadata_only)
 
     def _undecodable(self, message: str) -> WatchDecodeError:
         self.close()
         return WatchDecodeError(message, method="GET", path=self._path)
+
+
+def _open_envelope(line: bytes) -> tuple[str, bytes]:
+    """The type of an event and its object, however deep that is nested."""
+    try:
+        envelope = _decode_envelope(line)
+    except RecursionError:
+        text, parts = cut(line, 1)
+        skeleton = _decode_skeleton(text)
+        return skeleton.type, parts[skeleton.object] if parts else b""
+    return envelope.type, bytes(envelope.object)

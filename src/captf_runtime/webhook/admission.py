@@ -178,6 +178,8 @@ def read_review(body: bytes) -> AdmissionRequest:
         review = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ReviewError("the body is not JSON") from None
+    except RecursionError:
+        raise ReviewError("the body is nested too deeply") from None
     request = review.get("request") if isinstance(review, dict) else None
     if not isinstance(request, dict):
         raise ReviewError("the body is not an AdmissionReview with a request")

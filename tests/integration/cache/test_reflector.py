@@ -734,6 +734,41 @@ def test_stop_ends_every_wait_at_once(where: str) -> None:
         assert run.informer.last_error is None or where == "pause"
 
 
+def raw(obj: Object, levels: int = 0) -> bytes:
+    """The JSON of an object, with a value of so many levels in its data."""
+    text = json.dumps(obj)
+    return f'{text[:-1]}, "data": {"[" * levels}{"]" * levels}}}'.encode() if levels else text.encode()
+
+
+@pytest.mark.requirement("RF9", "IN3")
+@pytest.mark.parametrize("levels", [250, 1_500, 9_000])
+def test_an_object_nested_too_deeply_is_left_out_and_disturbs_no_other(levels: int) -> None:
+    first = json.dumps(listing(version=5)).encode()
+    first = (
+        first[:-2] + b", ".join([raw(item("a", 1)), raw(item("deep", 2), levels), raw(item("z", 3))]) + b"]}"
+    )
+
+    def changes(reply: Reply) -> None:
+        reply.start_stream()
+        for type_, obj in (
+            ("MODIFIED", raw(item("a", 6), levels)),
+            ("ADDED", raw(item("b", 7))),
+            ("MODIFIED", raw(item("deep", 8), levels)),
+            ("DELETED", raw(item("deep", 9), levels)),
+            ("MODIFIED", raw(item("a", 10))),
+        ):
+            reply.chunk(b'{"type": "%s", "object": %s}\n' % (type_.encode(), obj))
+        reply.hang()
+
+    script = Steps([lambda reply: reply.send(200, first)], [changes])
+    with running(script) as run:
+        told = [(type(event).__name__, event.obj.header.name) for event in run.wait_for_events(5)]
+        assert told == [("Added", "a"), ("Added", "z"), ("Deleted", "a"), ("Added", "b"), ("Added", "a")]
+        assert [header.name for header in run.cache.headers(CONFIG_MAP)] == ["a", "b", "z"]
+        assert (len(run.lists), len(run.watches)) == (1, 1), "nothing is asked for again"
+        assert run.count("captf_runtime_informer_decode_errors_total") == 4
+
+
 @pytest.mark.requirement("RF10")
 def test_a_hundred_starts_and_stops_leave_nothing() -> None:
     def script(request: Received, reply: Reply) -> None:
