@@ -109,7 +109,8 @@ def test_paths_of_printer_columns() -> None:
     }
     assert column_value(obj, '.status.conditions[?(@.type=="Ready")].status') == "True"
     assert column_value(obj, ".status.conditions[?(@.type=='Absent')].status") is None
-    assert column_value(obj, ".metadata.labels['a.b/c']") == "x"
+    assert column_value(obj, r".metadata.labels['a\.b/c']") == "x"
+    assert column_value(obj, ".metadata.labels['a.b/c']") is None
     assert column_value(obj, r".metadata.labels.a\.b/c") == "x"
     assert column_value(obj, ".status.items[1]") == "q"
     assert column_value(obj, ".status.items[7]") is None

@@ -19,19 +19,23 @@ FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 TABLE = "customresourcedefinitions.apiextensions.k8s.io"
 
 
-_step = re.compile(r"""\.((?:\\.|[^.\[\]\\])+)|\[['"]([^'"]+)['"]\]|\[(\d+)\]""")
+_step = re.compile(r"""\.((?:\\.|[^.\[\]\\])+)|\[(\d+)\]""")
+_quoted = re.compile(r"""\[['"]([^'"]+)['"]\]""")
 
 
 def path_value(obj: Object, path: str) -> object:
-    """The value at a simple JSON path such as .status.phase, .metadata.labels['a'] or .items[0]; None if absent."""
+    r"""The value at a simple JSON path such as .status.phase, .metadata.labels['a'] or .items[0]; None if absent.
+
+    As for kubectl, ['a'] is another way to write .a: a dot that belongs to the name is written \. in both.
+    """
     found: object = obj
-    for name, quoted, index in _step.findall(path):
+    for name, index in _step.findall(_quoted.sub(r".\1", path)):
         if index:
             if not isinstance(found, list) or int(index) >= len(found):
                 return None
             found = found[int(index)]
             continue
-        key = quoted or re.sub(r"\\(.)", r"\1", name)
+        key = re.sub(r"\\(.)", r"\1", name)
         if not isinstance(found, dict) or key not in found:
             return None
         found = found[key]
