@@ -27,6 +27,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import msgspec
 import yaml
 from prometheus_client import generate_latest
 from tests import state_secrets
@@ -67,9 +68,11 @@ from captf_runtime.objects import (
     ObjectKey,
     annotations_of,
     format_time,
+    key_of,
     labels_of,
     name_of,
     namespace_of,
+    parse_label_selector,
     uid_of,
 )
 from captf_runtime.testing.apiserver import ApiServer
@@ -180,21 +183,29 @@ class SkippingClock:
 
 
 class FreshCache:
-    """The cache of a manager whose watches never lag: every read asks the server.
+    """The cache of a manager whose watches never lag: it shows what the server holds, and asks nobody.
 
     ``hidden`` names Jobs that the cache has not shown yet.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
         self.hidden: set[str] = set()
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
-        return self._client.get(kind, name, namespace)
+        found = self._server.objects.get(kind, namespace, name)
+        if found is None:
+            raise NotFound(f'{kind.resource} "{name}" not found', code=404, reason="NotFound")
+        return _copy_of(found)
 
     def list(self, kind: Kind, namespace: str = "", *, label_selector: str = "") -> list[Object]:
-        items = self._client.list(kind, namespace, label_selector=label_selector).items
-        return [item for item in items if not (kind == JOB and name_of(item) in self.hidden)]
+        selector = parse_label_selector(label_selector)
+        found = [
+            _copy_of(item)
+            for item in self._server.objects.items(kind, namespace)
+            if selector.matches(labels_of(item)) and not (kind == JOB and name_of(item) in self.hidden)
+        ]
+        return sorted(found, key=key_of)
 
     def wait_for(self, kind: Kind, key: ObjectKey, resource_version: str, timeout: float) -> bool:
         return True
@@ -290,10 +301,6 @@ class World:
         self.manager_client = self._stack.enter_context(
             Client.from_config(kubeconfig=kubeconfig, user_agent="captf-manager", observer=self.write_watch)
         )
-        #: Reads what the manager's informers would hold; its requests are none that a manager makes.
-        self._informers_client = self._stack.enter_context(
-            Client.from_config(kubeconfig=kubeconfig, user_agent="captf-informers")
-        )
         if self._shipped_role:
             self._bind_shipped_role("captf-manager")
         for path in definitions():
@@ -333,7 +340,7 @@ class World:
         self._options.update(options)
         self.events = getattr(self, "events", None) or EventLog()
         self.metrics = Metrics()
-        self.cache = FreshCache(self.cache_client)
+        self.cache = FreshCache(self.server)
         self.env = Environment(
             api=self.manager_client,
             cache=self.cache,
@@ -347,11 +354,6 @@ class World:
         self._reconcilers = {
             kind.kind: WorkloadReconciler(self.env, adapter()) for kind, adapter in ADAPTERS.items()
         }
-
-    @property
-    def cache_client(self) -> Client:
-        """Where the caches read from, as the manager's user; their requests are no passes'."""
-        return self._informers_client
 
     def checkpoint(self) -> Checkpoint:
         """Remember the server's content and the time, for ``rewind``."""
@@ -968,3 +970,8 @@ def _version(obj: Object) -> str:
 def _finished(job: Object) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or []
     return any(item["type"] in ("Complete", "Failed") and item["status"] == "True" for item in conditions)
+
+
+def _copy_of(obj: Object) -> Object:
+    found: Object = msgspec.json.decode(msgspec.json.encode(obj))
+    return found

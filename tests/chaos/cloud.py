@@ -154,11 +154,6 @@ class ChaosWorld(World):
         self.cloud = Cloud()
         self._clouds: dict[str, Cloud] = {}
 
-    @property
-    def cache_client(self) -> Client:
-        """Informers are fed apart from the pass: no fault strikes them."""
-        return self.client
-
     def stage_cloud(self, name: str, build: Any) -> None:
         """`stage`, with the cloud."""
 

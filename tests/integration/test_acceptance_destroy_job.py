@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.deletion_case import Case, arguments_of, image_of
+from tests.deletion_case import KINDS, Case, arguments_of, image_of
 from tests.world import DIGEST, IDENTITY, OPERATOR, OUTPUTS, TEAM, Outcome, World, secret
 
 from captf_controllers.api import names
@@ -649,9 +649,14 @@ WAITS = {
 
 
 @pytest.mark.acceptance("DJ18")
-@pytest.mark.parametrize("obstacle", sorted(WAITS))
 @pytest.mark.parametrize("way", ["abandon", "repair"])
-def test_credential_waits_end(case: Case, obstacle: str, way: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "obstacle"),
+    [(kind, "refusal") for kind in sorted(KINDS)]
+    + [("TerraformMachine", name) for name in sorted(CREDENTIALS)],
+)
+def test_credential_waits_end(world: World, kind: str, obstacle: str, way: str) -> None:
+    case = Case(world, kind)
     put, repair = WAITS[obstacle]
     case.provision()
     case.delete()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 from tests import state_secrets
 from tests.deletion_case import KINDS, Case, arguments_of
-from tests.world import IDENTITY, OPERATOR, OUTPUTS, TEAM, World
+from tests.world import IDENTITY, OPERATOR, OUTPUTS, TEAM, Outcome, World
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import names
@@ -58,6 +58,21 @@ BREAKS: dict[str, Callable[[Case], None]] = {
 WARNINGS = {"StateLost": "StateLost"} | dict.fromkeys(
     ("StateCorrupt", "StateEncrypted", "StateInconsistent"), "StateUnreadable"
 )
+
+
+#: Every kind with the commonest reason, every other reason with one kind.
+BROKEN = [(kind, "StateLost") for kind in sorted(KINDS)] + [
+    ("TerraformCluster", "StateCorrupt"),
+    ("TerraformMachine", "StateEncrypted"),
+    ("TerraformMachinePool", "StateInconsistent"),
+]
+
+
+def one_of_each(*values: object) -> list[tuple[str, object]]:
+    """Every kind with the first value, the other values with a machine."""
+    return [(kind, values[0]) for kind in sorted(KINDS)] + [
+        ("TerraformMachine", value) for value in values[1:]
+    ]
 
 
 def write_chunks(case: Case, pieces: list[bytes]) -> list[str]:
@@ -127,8 +142,9 @@ def test_no_destroy_without_a_readable_state(case: Case, reason: str) -> None:
 
 
 @pytest.mark.acceptance("HD16")
-@pytest.mark.parametrize("reason", sorted(BREAKS))
-def test_an_unchanged_held_pass_writes_nothing(case: Case, reason: str) -> None:
+@pytest.mark.parametrize(("kind", "reason"), BROKEN)
+def test_an_unchanged_held_pass_writes_nothing(world: World, kind: str, reason: str) -> None:
+    case = Case(world, kind)
     hold(case, reason)
     case.advance(60)
     case.world.forget_requests()
@@ -545,8 +561,9 @@ def test_an_encrypted_state_is_never_backed_up(case: Case) -> None:
 
 
 @pytest.mark.acceptance("HD13")
-@pytest.mark.parametrize("chunk", ["base", "middle", "last"])
-def test_a_missing_chunk(case: Case, chunk: str) -> None:
+@pytest.mark.parametrize(("kind", "chunk"), one_of_each("last", "base", "middle"))
+def test_a_missing_chunk(world: World, kind: str, chunk: str) -> None:
+    case = Case(world, kind)
     case.provision()
     chunks = big_state(case)
     assert len(chunks) == 3
@@ -566,8 +583,9 @@ def test_a_large_state_is_destroyed(machine_case: Case) -> None:
 
 
 @pytest.mark.acceptance("HD13")
-@pytest.mark.parametrize("stranger", ["part-01", "part-0", "part-x", "another"])
-def test_a_stranger_among_the_chunks(case: Case, stranger: str) -> None:
+@pytest.mark.parametrize(("kind", "stranger"), one_of_each("part-01", "part-0", "part-x", "another"))
+def test_a_stranger_among_the_chunks(world: World, kind: str, stranger: str) -> None:
+    case = Case(world, kind)
     case.provision()
     base = names.state_secret(case.suffix)
     name = stranger if stranger == "another" else f"{base}-{stranger}"
@@ -594,8 +612,9 @@ def run(case: Case, command: list[str]) -> None:
 
 
 @pytest.mark.acceptance("HD14", "HD35")
-@pytest.mark.parametrize("reason", sorted(BREAKS))
-def test_the_message_says_how_to_leave(case: Case, reason: str) -> None:
+@pytest.mark.parametrize(("kind", "reason"), BROKEN)
+def test_the_message_says_how_to_leave(world: World, kind: str, reason: str) -> None:
+    case = Case(world, kind)
     hold(case, reason)
     message = case.message("StateReadable")
     assert "captf.io/restore-state" in message
@@ -698,8 +717,9 @@ def test_a_restore_that_cannot_start_does_not_mask_an_abandon(case: Case) -> Non
 
 
 @pytest.mark.acceptance("HD18")
-@pytest.mark.parametrize("reason", sorted(BREAKS))
-def test_a_restore_starts_during_a_hold(case: Case, reason: str) -> None:
+@pytest.mark.parametrize(("kind", "reason"), BROKEN)
+def test_a_restore_starts_during_a_hold(world: World, kind: str, reason: str) -> None:
+    case = Case(world, kind)
     hold(case, reason)
     serial = case.status["stateBackups"][0]["serial"]
     case.restore(f" {serial} ")
@@ -713,8 +733,9 @@ def test_a_restore_starts_during_a_hold(case: Case, reason: str) -> None:
 
 
 @pytest.mark.acceptance("HD18")
-@pytest.mark.parametrize("value", ["abc", "0", "-1", "77", "1.5", "9" * 50])
-def test_a_restore_of_nothing(case: Case, value: str) -> None:
+@pytest.mark.parametrize(("kind", "value"), one_of_each("77", "abc", "0", "-1", "1.5", "9" * 50))
+def test_a_restore_of_nothing(world: World, kind: str, value: str) -> None:
+    case = Case(world, kind)
     hold(case, "StateLost")
     case.restore(value)
     assert_held(case, "StateLost")
@@ -892,8 +913,9 @@ def test_a_failed_restore_is_requested_anew(case: Case, way: str) -> None:
 
 
 @pytest.mark.acceptance("HD23")
-@pytest.mark.parametrize("value", ["yes", "{uid} ", MOVED_UID, "", "{upper}"])
-def test_another_value_is_ignored_and_told(case: Case, value: str) -> None:
+@pytest.mark.parametrize(("kind", "value"), one_of_each("{uid} ", "yes", MOVED_UID, "", "{upper}"))
+def test_another_value_is_ignored_and_told(world: World, kind: str, value: str) -> None:
+    case = Case(world, kind)
     hold(case, "StateLost")
     other = value.format(uid=case.uid, upper=case.uid.upper())
     case.abandon(other)
@@ -908,8 +930,9 @@ def test_another_value_is_ignored_and_told(case: Case, value: str) -> None:
 
 
 @pytest.mark.acceptance("HD24", "HD34")
-@pytest.mark.parametrize("reason", sorted(BREAKS))
-def test_held_on_the_state(case: Case, reason: str) -> None:
+@pytest.mark.parametrize(("kind", "reason"), BROKEN)
+def test_held_on_the_state(world: World, kind: str, reason: str) -> None:
+    case = Case(world, kind)
     hold(case, reason)
     case.abandon()
     assert case.reconcile() == 0
@@ -929,13 +952,17 @@ def test_held_on_an_unknown_outcome(case: Case) -> None:
 
 @pytest.mark.acceptance("HD25")
 @pytest.mark.parametrize(
-    ("outcome", "reason"),
-    [("failed", "DestroyFailed"), ("deadline", "JobDeadlineExceeded"), ("image-layout", "ImageInvalid")],
+    ("kind", "outcome"),
+    one_of_each(
+        ("failed", "DestroyFailed"), ("deadline", "JobDeadlineExceeded"), ("image-layout", "ImageInvalid")
+    ),
 )
 @pytest.mark.parametrize("pruned", [False, True])
-def test_the_last_destroy_failed(case: Case, outcome: str, reason: str, pruned: bool) -> None:
+def test_the_last_destroy_failed(world: World, kind: str, outcome: tuple[Outcome, str], pruned: bool) -> None:
+    case = Case(world, kind)
+    ended, reason = outcome
     case.destroying()
-    case.end(outcome)  # type: ignore[arg-type]
+    case.end(ended)
     assert case.reconcile() == 60
     if pruned:
         for job in case.jobs():
@@ -1086,13 +1113,13 @@ def test_the_credentials_cannot_be_prepared(
 
 @pytest.mark.acceptance("HD29")
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-def test_a_destroy_that_can_start_is_started(case: Case, outcome: str) -> None:
+def test_a_destroy_that_can_start_is_started(case: Case, outcome: Outcome) -> None:
     case.provision()
     case.abandon()
     case.delete()
     assert case.reconcile() == 60
     assert case.job("destroy")
-    case.end(outcome)  # type: ignore[arg-type]
+    case.end(outcome)
     assert case.reconcile() == 0
     if outcome == "succeeded":
         assert case.reasons()[-2:] == ["Destroyed", "FinalizerRemoved"]
@@ -1134,8 +1161,9 @@ def test_inputs_that_came_back_are_no_cause(machine_case: Case) -> None:
 
 
 @pytest.mark.acceptance("HD31", "HD32")
-@pytest.mark.parametrize("reason", sorted(BREAKS))
-def test_an_abandon_cleans_up_as_a_destroy_does(case: Case, reason: str) -> None:
+@pytest.mark.parametrize(("kind", "reason"), BROKEN)
+def test_an_abandon_cleans_up_as_a_destroy_does(world: World, kind: str, reason: str) -> None:
+    case = Case(world, kind)
     hold(case, reason)
     backups = len(case.backups())
     case.abandon()

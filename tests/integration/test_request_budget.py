@@ -1,6 +1,6 @@
 """How many requests the manager makes, and which an unchanged object costs.
 
-What a manager reads from its informers is no request; `World` answers such reads with a client of its own.
+What a manager reads from its informers is no request, and `World` answers such reads without one.
 """
 
 from __future__ import annotations
