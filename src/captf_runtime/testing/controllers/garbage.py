@@ -160,11 +160,13 @@ class GarbageCollector(SteppedController):
         for reference in references:
             # A change of blockOwnerDeletion may let a foreground deletion go on.
             self._consider_owner(reference.uid)
-        if references or is_deleting(obj):
-            self._due[item] = None
         if _is_foreground(obj):
+            # The dependents first: an owner that none of them blocks is let go as soon as it is looked at.
             for dependent in self._dependents.get(uid, ()):
                 self._due[dependent] = None
+            self._due.pop(item, None)
+        if references or is_deleting(obj):
+            self._due[item] = None
 
     def _set_owners(self, item: _Item, owners: frozenset[str]) -> None:
         former = self._owners.pop(item, frozenset())
