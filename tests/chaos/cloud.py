@@ -25,7 +25,6 @@ from tests.world import OUTPUTS, TEAM, Outcome, World
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import names
-from captf_runtime.client import Client
 from captf_runtime.client.errors import AlreadyExists, Forbidden, NotFound
 from captf_runtime.objects import (
     JOB,
