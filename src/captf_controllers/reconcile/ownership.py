@@ -12,14 +12,19 @@ from captf_controllers.reconcile.scope import Scope
 from captf_controllers.reconcile.state_step import StateView
 from captf_controllers.state.lock import Lock
 from captf_controllers.state.ownership import repair_owners
+from captf_controllers.state.reading import MAX_SECRETS
 
 
 def repair(scope: Scope, books: Books, view: StateView) -> None:
-    """Give every Secret of the object exactly the right owner reference again. Never fails the pass."""
+    """Give every Secret of the object exactly the right owner reference again. Never fails the pass.
+
+    Chunks beyond the number that the reader takes are left alone: no backend wrote them, and whoever floods a
+    namespace with Secrets of that name shall not keep the manager busy.
+    """
     repaired = repair_owners(
         scope.client,
         Owner.of(scope.obj),
-        states=view.chunks,
+        states=view.chunks if len(view.chunks) <= MAX_SECRETS else (),
         others=books.records.secrets,
         skip_states=view.adopted_now,
     )
