@@ -17,6 +17,18 @@ from captf_runtime.objects import NAMESPACE, SECRET, labels_of, name_of, owner_r
 pytestmark = [pytest.mark.terraform, pytest.mark.slow]
 
 
+#: Each kind on the embedded API server, the machine, which needs a cluster besides, on a real one.
+EACH_KIND = pytest.mark.parametrize(
+    ("stage", "kind"),
+    [
+        ("embedded_stage", "TerraformCluster"),
+        ("embedded_stage", "TerraformMachine"),
+        pytest.param("real_stage", "TerraformMachine", marks=pytest.mark.real_apiserver),
+    ],
+    indirect=["stage"],
+)
+
+
 def provision(scene: Scene, kind: str, **spec: object) -> Subject:
     """A cluster, or a machine of one, with two servers."""
     if kind == "TerraformCluster":
@@ -48,7 +60,7 @@ def reasons(subject: Subject) -> list[str]:
     return [event["reason"] for event in subject.scene.events(subject.name)]
 
 
-@pytest.mark.parametrize("kind", ["TerraformCluster", "TerraformMachine"])
+@EACH_KIND
 def test_a_destroy_removes_what_the_module_built(scene: Scene, kind: str) -> None:
     subject = provision(scene, kind)
     subject.delete()
@@ -81,7 +93,7 @@ def test_an_abandoned_object_leaves_its_servers_and_says_so(local_scene: Scene, 
     assert len(scene.cloud.servers(subject.name)) == 2
 
 
-@pytest.mark.parametrize("kind", ["TerraformCluster", "TerraformMachine"])
+@EACH_KIND
 def test_retained_state_is_adopted_by_a_later_object_and_destroyed(scene: Scene, kind: str) -> None:
     subject = provision(scene, kind)
     uid = subject.uid
@@ -136,7 +148,7 @@ def test_found_retained_state_holds_a_new_object_until_it_is_adopted(local_scene
     scene.wait_clean()
 
 
-@pytest.mark.parametrize("kind", ["TerraformCluster", "TerraformMachine"])
+@EACH_KIND
 def test_a_lost_state_is_restored_from_a_backup_and_destroyed(scene: Scene, kind: str) -> None:
     subject = provision(scene, kind)
     hold_on_lost_state(subject)

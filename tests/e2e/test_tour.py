@@ -26,10 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def no_manager_stays(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test starts a manager of its own."""
+    names = {"embedded", "stage"} & set(request.fixturenames)
+    stages: list[Stage] = [request.getfixturevalue(name) for name in names]
     yield
-    for name in ("embedded", "stage"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).stop_manager()
+    for stage in stages:
+        stage.stop_manager()
 
 
 def live(stage: Stage, namespace: str) -> Story:
