@@ -54,7 +54,8 @@ def test_a_real_api_server_accepts_the_whole_installation(real_control_plane: Re
                 )
             except AlreadyExists:
                 continue
-            assert _missing(obj, made) == [], obj["kind"]
+            lost = [part for part in _missing(obj, made) if not part.endswith(NEWER_FIELD)]
+            assert lost == [], obj["kind"]
     assert left_out == set(NOT_SERVED)
 
 
