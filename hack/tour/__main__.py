@@ -30,7 +30,23 @@ from hack.tour.waiting import TimedOut
     "--kubeconfig", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A real API server."
 )
 @click.option("--runtime", default="", metavar="PATH", help="The terraform or tofu binary to use.")
-def main(keep: bool, kubeconfig: Path | None, runtime: str) -> None:
+@click.option(
+    "--cluster-module",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A cluster module to run instead of the example.",
+)
+@click.option(
+    "--machine-module",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A machine module to run instead of the example.",
+)
+def main(
+    keep: bool,
+    kubeconfig: Path | None,
+    runtime: str,
+    cluster_module: Path | None,
+    machine_module: Path | None,
+) -> None:
     """Bring up a cluster and two machines by real Terraform, delete them, prove that nothing is left."""
     try:
         binary = find_runtime(runtime)
@@ -39,7 +55,9 @@ def main(keep: bool, kubeconfig: Path | None, runtime: str) -> None:
         sys.exit(2)
     signal.signal(signal.SIGTERM, _interrupt)
     narrator = Narrator()
-    with Stage(runtime=binary, kubeconfig=kubeconfig) as stage:
+    chosen = {manifests.CLUSTER_IMAGE: cluster_module, manifests.MACHINE_IMAGE: machine_module}
+    modules = {image: module for image, module in chosen.items() if module is not None}
+    with Stage(runtime=binary, kubeconfig=kubeconfig, modules=modules) as stage:
         try:
             status = _tell(narrator, stage, binary, keep)
         except KeyboardInterrupt:
@@ -67,7 +85,7 @@ def _tell(narrator: Narrator, stage: Stage, binary: Path, keep: bool) -> int:
         with Observer(stage.client, story.namespace, narrator):
             _bring_up(narrator, story)
             if keep:
-                _wait_for_person(narrator, stage)
+                _wait_for_person(narrator, stage, story)
                 return 0
             _take_down(narrator, story)
         return _check(narrator, stage, story)
@@ -123,9 +141,12 @@ def _check(narrator: Narrator, stage: Stage, story: Story) -> int:
     return 0 if status == 0 else 1
 
 
-def _wait_for_person(narrator: Narrator, stage: Stage) -> None:
+def _wait_for_person(narrator: Narrator, stage: Stage, story: Story) -> None:
     narrator.chapter("Yours")
     narrator.say(f"export KUBECONFIG={stage.kubeconfig}")
+    narrator.say(
+        f"{Path(sys.executable).with_name('captf')} why terraformmachine {MACHINES[0]} -n {story.namespace}"
+    )
     narrator.say("everything keeps running; Ctrl-C puts it away")
     threading.Event().wait()
 

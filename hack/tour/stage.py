@@ -221,7 +221,9 @@ class Stage:
         root = self.folder / "images" / reference.replace("/", "_").replace(":", "_")
         captf = root / "captf"
         captf.mkdir(parents=True)
-        shutil.copytree(module, captf / "module")
+        # What a person's own init and apply left in the folder is no part of the module.
+        left = shutil.ignore_patterns(".terraform", ".terraform.lock.hcl", "terraform.tfstate*", ".git")
+        shutil.copytree(module, captf / "module", ignore=left)
         shutil.copy(self._runtimes.get(reference, MODULES / "local-runtime"), captf / "runtime")
         (captf / "runtime").chmod(0o755)
         return root
