@@ -188,9 +188,14 @@ def job_op(kind: str, name: str, job: str) -> Operation | None:
     return None
 
 
+def may_name_object(text: str) -> bool:
+    """Say whether an object can have this name. What cannot be a name is not even asked for."""
+    return len(text) <= MAX_OBJECT_NAME and _SUBDOMAIN.fullmatch(text) is not None
+
+
 def may_name_job(text: str) -> bool:
     """Say whether a Job can have this name: pods bear it as the value of a label."""
-    return len(text) <= MAX_LABEL_VALUE and _SUBDOMAIN.fullmatch(text) is not None
+    return len(text) <= MAX_LABEL_VALUE and may_name_object(text)
 
 
 def plan_name(target: str, job: str, plan_hash: str) -> str:

@@ -153,10 +153,13 @@ def release_mirrors(
 def _local(client: Verbs, request: CredentialsRequest) -> Credentials:
     assert request.reference is not None
     name, namespace = request.reference.name, request.owner.namespace
+    absent = _refused(FALSE, reasons.SECRET_NOT_FOUND, f"Secret {namespace}/{name} does not exist")
+    if not names.may_name_object(name):
+        return absent
     try:
         client.get(SECRET, name, namespace, metadata_only=True)
     except NotFound:
-        return _refused(FALSE, reasons.SECRET_NOT_FOUND, f"Secret {namespace}/{name} does not exist")
+        return absent
     except ApiError as error:
         return _refused(UNKNOWN, reasons.IDENTITY_CHECK_FAILED, str(error), error)
     return Credentials(
@@ -181,7 +184,7 @@ def _mirrored(
         return _refused(FALSE, reasons.IDENTITY_NOT_FOUND, "the object names no identity and inherits none")
     identity = reference.name
     try:
-        spec = _read_identity(identities, identity)
+        spec = _read_identity(identities, identity) if names.may_name_object(identity) else None
         if spec is None:
             _revoke(client, request, identity, events)
             message = f"TerraformClusterIdentity {identity} does not exist"

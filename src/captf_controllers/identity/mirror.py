@@ -188,6 +188,8 @@ def remove_mirror(client: Verbs, namespace: str, identity: str) -> bool:
         ApiError: a request failed.
     """
     name = names.credential_mirror(identity)
+    if not names.may_name_object(name):
+        return False
     try:
         mirror = client.get(SECRET, name, namespace, metadata_only=True)
         if not is_mirror_of(mirror, identity):
@@ -208,6 +210,9 @@ def drop_mirror_owner(client: Verbs, namespace: str, uid: str, identity: str) ->
         ApiError: a request failed.
     """
     name = names.credential_mirror(identity)
+    if not names.may_name_object(name):
+        # An annotation that anybody may write named the identity.
+        return MirrorResult.KEPT
     try:
         mirror = client.get(SECRET, name, namespace, metadata_only=True)
     except NotFound:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from captf_controllers.api import labels
+from captf_controllers.api import labels, names
 from captf_controllers.api.workspace import DEFAULT_SERVICE_ACCOUNT_NAME
 from captf_runtime.client import AlreadyExists, Conflict, NotFound, retry_on_conflict
 from captf_runtime.client.verbs import Verbs
@@ -157,6 +157,8 @@ def _ensure_default_account(client: Verbs, namespace: str) -> None:
 
 
 def _opted_in(client: Verbs, namespace: str, account: str) -> bool:
+    if not names.may_name_object(account):
+        return False
     try:
         found = client.get(SERVICE_ACCOUNT, account, namespace, metadata_only=True)
     except NotFound:
