@@ -15,6 +15,8 @@ from hack.tour.narrator import Narrator
 
 #: Conditions whose every change is part of the story. The others would only repeat it.
 TOLD = ("DependenciesReady", "ApplyJobSucceeded", "DeletionBlocked", "Deleting", "StateReadable", "Ready")
+#: How much of a condition's message is told, in characters; enough for the error of a step that failed.
+MESSAGE = 240
 
 
 class Observer:
@@ -97,7 +99,8 @@ def changes(before: Object, now: Object) -> list[str]:
         told = condition.get("message", "") != previous.get("message", "") and type_ == "Deleting"
         if not same or (told and condition.get("message")):
             message = str(condition.get("message", "")).replace("\n", " ")
-            tail = f": {message[:160]}" if message else ""
+            shown = message if len(message) <= MESSAGE else f"{message[: MESSAGE - 1]}…"
+            tail = f": {shown}" if shown else ""
             lines.append(f"{type_}={condition['status']}/{condition['reason']}{tail}")
     for path, label in (
         (("spec", "controlPlaneEndpoint"), "endpoint"),

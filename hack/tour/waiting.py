@@ -24,5 +24,5 @@ def wait_until(check: Callable[[], T], what: str, *, seconds: float = 60.0, ever
         if answer:
             return answer
         if time.monotonic() >= deadline:
-            raise TimedOut(f"after {seconds:g} seconds: {what}")
+            raise TimedOut(f"not within {seconds:g} seconds: {what}")
         time.sleep(every)

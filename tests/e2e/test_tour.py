@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -181,6 +182,28 @@ def test_the_tour_ends_by_itself_and_leaves_nothing(tmp_path: Path) -> None:
         "no Terraform object, Job, Pod, Secret, Lease, ServiceAccount or RoleBinding of CAPTF" in done.stdout
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tour_runs_a_module_of_ones_own(tmp_path: Path) -> None:
+    """With what a person's own init and apply left in its folder."""
+    module = tmp_path / "module"
+    shutil.copytree(ROOT / "examples" / "modules" / "machine", module)
+    main = module / "main.tf"
+    main.write_text(main.read_text().replace("noop:///", "own:///"))
+    (module / ".terraform").mkdir()
+    (module / ".terraform" / "environment").write_text("elsewhere")
+    (module / "terraform.tfstate").write_text("{}")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "hack.tour", "--machine-module", str(module)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"provider ID own:///{manifests.TEAM}/{MACHINES[0]}" in done.stdout
 
 
 def test_the_tour_without_a_runtime_says_what_it_looked_for(tmp_path: Path) -> None:
