@@ -10,9 +10,11 @@ from captf_controllers.api.kinds import (
     CLUSTER,
     GROUP,
     MACHINE,
+    MACHINE_POOL,
     TERRAFORM_CLUSTER,
     TERRAFORM_CLUSTER_IDENTITY,
     TERRAFORM_MACHINE,
+    TERRAFORM_MACHINE_POOL,
 )
 from captf_runtime.objects import NAMESPACE, SECRET, Kind, Object, name_of, uid_of
 
@@ -111,6 +113,40 @@ def terraform_machine(
         "kind": TERRAFORM_MACHINE.kind,
         "metadata": _owned(name_of(owner), namespace, owner, MACHINE, cluster_name),
         "spec": {"source": {"image": MACHINE_IMAGE}, **spec},
+    }
+
+
+def machine_pool(
+    name: str, *, replicas: int = 2, cluster_name: str = CLUSTER_NAME, namespace: str = TEAM
+) -> Object:
+    """A MachinePool with the template of its machines."""
+    template = machine(name, cluster_name=cluster_name, namespace=namespace)["spec"]
+    template["infrastructureRef"] = {
+        "apiGroup": GROUP,
+        "kind": TERRAFORM_MACHINE_POOL.kind,
+        "name": name,
+    }
+    return {
+        "apiVersion": MACHINE_POOL.api_version,
+        "kind": MACHINE_POOL.kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"cluster.x-k8s.io/cluster-name": cluster_name},
+        },
+        "spec": {"clusterName": cluster_name, "replicas": replicas, "template": {"spec": template}},
+    }
+
+
+def terraform_machine_pool(
+    owner: Object, *, cluster_name: str = CLUSTER_NAME, namespace: str = TEAM, **spec: object
+) -> Object:
+    """The TerraformMachinePool, with the owner reference that Cluster API sets."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": TERRAFORM_MACHINE_POOL.kind,
+        "metadata": _owned(name_of(owner), namespace, owner, MACHINE_POOL, cluster_name),
+        "spec": {"source": {"image": POOL_IMAGE}, **spec},
     }
 
 

@@ -16,13 +16,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 from hack import manifests as shipped
+from hack.tour import manifests as tour
 from hack.tour.stage import ACCESS_KINDS, MANAGER, Stage, find_runtime
 from tests.e2e.cloud import Cloud
 from tests.e2e.scene import Scene, Subject
 from tests.manifests import needs_kubectl, rendered
 
-from captf_controllers.api.kinds import CLUSTER, TERRAFORM_PLAN
-from captf_runtime.objects import NAMESPACE, SERVICE_ACCOUNT, Object, name_of
+from captf_controllers.api import labels
+from captf_controllers.api.kinds import CLUSTER, MACHINE_POOL, TERRAFORM_MACHINE_POOL, TERRAFORM_PLAN
+from captf_runtime.objects import CONFIG_MAP, NAMESPACE, SECRET, SERVICE_ACCOUNT, Object, name_of
 from captf_runtime.testing.real_control_plane import ControlPlaneError, RealControlPlane
 
 pytestmark = [pytest.mark.terraform, pytest.mark.slow]
@@ -46,16 +48,13 @@ AUDIT_POLICY = {
 _OWN, _CAPI = TERRAFORM_PLAN.group, CLUSTER.group
 #: What the role grants, as its specification does, and this life does not come to.
 NOT_LIVED: dict[tuple[str, str, str], str] = {
-    ("", "configmaps", "get"): "variables from a ConfigMap",
     ("", "pods", "get"): "a pod by its name",
     **{("", "events", verb): "Events of API servers before events.k8s.io/v1" for verb in ("create", "patch")},
     ("batch", "jobs", "delete"): "the history limits and Jobs that are stuck",
     (RBAC, "clusterroles", "bind"): "asked by the API server itself, when the runner's binding is made",
-    (RBAC, "rolebindings", "update"): "ServiceAccounts other than the default",
     **{(_CAPI, "machines", verb): "remediation" for verb in ("get", "patch")},
-    **{(_CAPI, "machinepools", verb): "machine pools" for verb in ("get", "patch")},
-    **{(_OWN, "terraformmachinepools", verb): "machine pools" for verb in ("get", "patch")},
-    (_OWN, "terraformmachinepools/status", "patch"): "machine pools",
+    (_CAPI, "machinepools", "patch"): "replicas that the module decides on",
+    (_CAPI, "machinepools", "get"): "the same",
     **{(_OWN, "terraformmachinetemplates", verb): "capacity" for verb in ("get", "list", "watch")},
     (_OWN, "terraformmachinetemplates/status", "patch"): "capacity",
     **{(_OWN, "terraformplans", verb): "plans that were superseded" for verb in ("get", "delete")},
@@ -182,6 +181,7 @@ def live(scene: Scene) -> None:
     restored(second)
     abandoned(third)
     approved(scene, cluster)
+    pooled(scene)
     first = Subject(scene, first.kind, first.name)
     first.delete()
     first.wait_gone()
@@ -231,6 +231,37 @@ def approved(scene: Scene, cluster: Subject) -> None:
     )
     scene.wait(lambda: len(scene.cloud.servers(cluster.name)) == 3, "the approved change is applied")
     cluster.wait_ready()
+
+
+def pooled(scene: Scene) -> None:
+    """A pool with a variable from a ConfigMap, whose Jobs run as an account of the user's."""
+    client, namespace = scene.client, scene.namespace
+    client.create(
+        CONFIG_MAP,
+        {
+            "metadata": {"name": "sizes", "labels": {labels.VARIABLES: "true"}},
+            "data": {"health_message": "fine"},
+        },
+        namespace,
+    )
+    client.create(
+        SERVICE_ACCOUNT, {"metadata": {"name": "builder", "labels": {labels.RUNNER: "true"}}}, namespace
+    )
+    secret = tour.secret("p1-bootstrap", namespace, {"value": "#cloud-config\n{}\n"})
+    client.create(SECRET, secret, namespace)
+    owner = client.create(MACHINE_POOL, tour.machine_pool("p1", namespace=namespace), namespace)
+    pool = tour.terraform_machine_pool(
+        owner,
+        namespace=namespace,
+        jobs={"serviceAccountName": "builder"},
+        variablesFrom=[{"configMapRef": {"name": "sizes"}}],
+    )
+    client.create(TERRAFORM_MACHINE_POOL, pool, namespace)
+    subject = Subject(scene, TERRAFORM_MACHINE_POOL, "p1")
+    subject.wait_ready()
+    subject.delete()
+    subject.wait_gone()
+    client.delete(MACHINE_POOL, "p1", namespace, propagation_policy="Background")
 
 
 def read_metrics(stage: Stage) -> str:
