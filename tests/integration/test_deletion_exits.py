@@ -225,6 +225,20 @@ def test_an_abandon_is_repeated_when_its_last_patch_is_lost(case: Case) -> None:
     assert len(case.notes("InfrastructureAbandoned")) == 1
 
 
+def test_a_release_that_cannot_be_told_of_is_repeated(case: Case) -> None:
+    """The event of a Retain says whether the namespace terminates; that read may fail."""
+    case.provision(deletionPolicy="Retain")
+    case.delete()
+    case.world.server.faults.add(Match(verb="get", resource="namespaces"), internal_error())
+    with pytest.raises((ApiError, ExceptionGroup)):
+        case.reconcile()
+    assert not case.released
+    case.world.server.faults.clear()
+    assert case.reconcile() == 0
+    assert case.released
+    assert len(case.notes("InfrastructureRetained")) == 1
+
+
 # Restores in a hold
 
 

@@ -100,6 +100,7 @@ def test_the_runbook_has_a_section(rule: dict[str, Any]) -> None:
     assert rule["alert"] in headings
 
 
+@pytest.mark.acceptance("DJ26")
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the PATH")
 def test_the_rules_fire_when_they_should(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(SPEC, sort_keys=False))

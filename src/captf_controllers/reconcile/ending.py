@@ -237,6 +237,8 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
         case MirrorConflict():
             return Outcome(requeue_after=policies.LAG.delay())
         case Cleaned(kept, mirror_removed):
+            # Before the finalizer: what fails here must leave it on, or nothing would tell of the release.
+            events = _release_events(scope, step, kept)
             scope.remove_finalizer()
             if mirror_removed:
                 scope.terminal_events.append(
@@ -247,13 +249,8 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
                         f"{target.identity}: the last object of the namespace that used it is gone",
                     )
                 )
-            scope.terminal_events += _release_events(scope, step, kept)
+            scope.terminal_events += events
             scope.ctx.logger.info("object released", mode=step.mode, cause=step.cause)
-            if step.mode == "abandoned" and scope.status.state_backups:
-                scope.ctx.logger.warning(
-                    "the state backups go with the object, and the way back with them",
-                    backups=len(scope.status.state_backups),
-                )
             return Outcome(release=True)
 
 
