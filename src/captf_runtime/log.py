@@ -15,6 +15,7 @@ neither used nor changed.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -178,6 +179,9 @@ def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     return msgspec.json.encode(line, enc_hook=_plain).decode()
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
 def _text_value(value: Any) -> str:
     if isinstance(value, Mapping) and set(value) == {"namespace", "name"}:
         value = f"{value['namespace']}/{value['name']}" if value["namespace"] else value["name"]
@@ -190,14 +194,16 @@ def _text_value(value: Any) -> str:
 
 def _render_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     stamp = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    head = f"{stamp} {event['level'].upper():<7} {event['event']}"
+    message = str(event["event"]).replace("\n", "\n    ")
+    head = f"{stamp} {event['level'].upper():<7} {message}"
     pairs = [f"{key}={_text_value(value)}" for key, value in event.items() if key not in _OWN_KEYS]
     if "err" in event:
         pairs.append(f"err={_text_value(event['err'])}")
     text = " ".join([head, *pairs])
     if "stack" in event:
         text += "\n    " + str(event["stack"]).replace("\n", "\n    ")
-    return text
+    # Values come from anywhere, and this goes to a terminal.
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 def _chain(render: Processor) -> list[Processor]:

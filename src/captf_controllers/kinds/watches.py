@@ -7,6 +7,7 @@ safety net.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Mapping as LabelMapping
 from typing import Any, Protocol
 
 from captf_controllers.api import labels, names
@@ -21,23 +22,30 @@ from captf_controllers.api.kinds import (
     WORKLOAD_KINDS,
 )
 from captf_controllers.api.references import infrastructure_reference, reference_group
-from captf_runtime.cache import Event, Updated
+from captf_runtime.cache import Event, Header, Updated
+from captf_runtime.client.errors import NotFound
 from captf_runtime.controller import Request
 from captf_runtime.objects import (
     Kind,
     Object,
+    OwnerReference,
     group_of,
     labels_of,
     name_of,
     namespace_of,
     owner_references,
+    resource_version_of,
 )
 
 Mapping = Callable[[Object], Iterable[Request]]
 
 
 class Lister(Protocol):
-    """The listing side of the cache."""
+    """The side of the cache that is read."""
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object: ...
+
+    def headers(self, kind: Kind, namespace: str = "") -> list[Header]: ...
 
     def list(self, kind: Kind, namespace: str = "", *, label_selector: str = "") -> list[Object]: ...
 
@@ -122,9 +130,9 @@ def cluster_of_member(reader: Lister) -> Mapping:
         label = labels_of(member).get(labels.CLUSTER_NAME, "")
         if not label:
             return
-        for cluster in reader.list(TERRAFORM_CLUSTER, namespace_of(member)):
-            if names.label_value(_cluster_name(cluster)) == label:
-                yield Request(namespace_of(cluster), name_of(cluster))
+        for cluster in reader.headers(TERRAFORM_CLUSTER, namespace_of(member)):
+            if names.label_value(_named_cluster(cluster.labels, cluster.owner_references)) == label:
+                yield Request(cluster.namespace, cluster.name)
 
     return requests
 
@@ -163,18 +171,35 @@ def objects_in_namespace(reader: Lister, kind: Kind) -> Mapping:
 def users_of_source(reader: Lister, kind: Kind, source: Kind) -> Mapping:
     """A labelled ConfigMap or Secret wakes the objects whose ``variablesFrom`` names it.
 
-    A provisioned machine reads its sources no more.
+    A provisioned machine reads its sources no more. What an object names is remembered for its version: to
+    decode all objects of a namespace for each of its sources would let one namespace keep the manager busy.
     """
     field = "secretRef" if source.kind == "Secret" else "configMapRef"
+    remembered: dict[str, dict[str, tuple[str, frozenset[str]]]] = {}
+
+    def named(user: Object) -> frozenset[str]:
+        if kind == TERRAFORM_MACHINE and _provisioned(user):
+            return frozenset()
+        sources = (user.get("spec") or {}).get("variablesFrom") or []
+        return frozenset(str((entry.get(field) or {}).get("name") or "") for entry in sources)
 
     def requests(obj: Object) -> Iterator[Request]:
-        for user in reader.list(kind, namespace_of(obj)):
-            sources = (user.get("spec") or {}).get("variablesFrom") or []
-            if not any((entry.get(field) or {}).get("name") == name_of(obj) for entry in sources):
-                continue
-            if kind == TERRAFORM_MACHINE and _provisioned(user):
-                continue
-            yield Request(namespace_of(user), name_of(user))
+        namespace, wanted = namespace_of(obj), name_of(obj)
+        known = remembered.pop(namespace, {})
+        fresh: dict[str, tuple[str, frozenset[str]]] = {}
+        for header in reader.headers(kind, namespace):
+            found = known.get(header.name)
+            if found is None or found[0] != header.resource_version:
+                try:
+                    user = reader.get(kind, header.name, namespace)
+                except NotFound:
+                    continue
+                found = (resource_version_of(user), named(user))
+            fresh[header.name] = found
+            if wanted in found[1]:
+                yield Request(namespace, header.name)
+        if fresh:
+            remembered[namespace] = fresh
 
     return requests
 
@@ -230,11 +255,12 @@ def _labelled(reader: Lister, kind: Kind, namespace: str, cluster: str) -> Itera
 
 def _cluster_name(cluster: Object) -> str:
     """The Cluster of a TerraformCluster: its label, else the owner reference."""
-    label = labels_of(cluster).get(labels.CLUSTER_NAME, "")
-    if label:
-        return label
-    owners = (ref.name for ref in owner_references(cluster) if ref.kind == CLUSTER.kind)
-    return next(owners, "")
+    return _named_cluster(labels_of(cluster), owner_references(cluster))
+
+
+def _named_cluster(found: LabelMapping[str, str], owners: Iterable[OwnerReference]) -> str:
+    label = found.get(labels.CLUSTER_NAME, "")
+    return label or next((owner.name for owner in owners if owner.kind == CLUSTER.kind), "")
 
 
 def _provisioned(obj: Object) -> bool:

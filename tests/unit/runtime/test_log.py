@@ -117,3 +117,14 @@ def test_a_closed_stream_does_not_end_the_caller(stream: io.StringIO) -> None:
     log.configure("info", "json", closed)
     closed.close()
     log.get_logger().info("nobody hears this")
+
+
+def test_a_text_line_holds_no_control_characters_and_no_second_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log.configure("info", "text")
+    log.get_logger("x").warning("m\x1b[2J\nlevel=info forged", err=ValueError("e\x07\x9b31m"), name="n\r\x00")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "m\\x1b[2J" in first
+    assert second.startswith("    level=info forged")
+    assert 'name="n\\x0d\\x00" err="ValueError: e\\x07\\x9b31m"' in second
