@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from captf_runtime.client.lists import fill_kind
-from captf_runtime.client.nesting import MAX_DEPTH, TooDeep, cut, is_deep
+from captf_runtime.client.nesting import TooDeep, cut
 from captf_runtime.objects import Kind, Object, ObjectKey, OwnerReference
 
 _MANAGED_FIELDS = b'"managedFields":'
@@ -126,6 +126,18 @@ class _Item(msgspec.Struct):
     metadata: _Metadata
 
 
+class _Skipped(msgspec.Struct):
+    pass
+
+
+# How many levels the decoder takes depends on the stack above it. What is stored under so many more can also be
+# decoded by a reader whose stack is that much deeper than the reflector's.
+_RESERVE = 100
+_RESERVE_HEAD = b'{"":' + b"[" * (_RESERVE - 1)
+_RESERVE_TAIL = b"]" * (_RESERVE - 1) + b"}"
+_skip = msgspec.json.Decoder(_Skipped).decode
+
+
 _HEADER_LEVELS = 4
 """Levels of an object down to the fields of its owner references."""
 
@@ -140,13 +152,15 @@ def store_raw(raw: msgspec.Raw | bytes, form: Form) -> StoredObject:
     The result keeps nothing of what `raw` is a part of.
 
     Raises:
-        TooDeep: the object is nested deeper than `nesting.MAX_DEPTH`, so that not every reader could decode it.
+        TooDeep: the object is nested so deeply that not every reader could decode it.
         msgspec.DecodeError: not an object with a name, or a metadata field of a wrong type.
     """
     data = bytes(raw)
-    if is_deep(data):
-        raise TooDeep(f"the object is nested deeper than {MAX_DEPTH} levels")
-    metadata = _decode_item(raw).metadata
+    try:
+        metadata = _decode_item(data).metadata
+        _skip(_RESERVE_HEAD + data + _RESERVE_TAIL)
+    except RecursionError:
+        raise TooDeep("the object is nested too deeply") from None
     managed = bytes(metadata.managed_fields)
     if managed:
         data = _without_managed_fields(data, managed)

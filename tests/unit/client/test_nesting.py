@@ -101,7 +101,7 @@ def test_a_whole_object_is_never_told_without_its_depths() -> None:
 
 
 @pytest.mark.parametrize("where", ["spec", "managedFields"])
-@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 1500, 9_000])
+@pytest.mark.parametrize("levels", [1000, 1500, 9_000])
 def test_the_store_refuses_it_and_knows_its_header(levels: int, where: str) -> None:
     with pytest.raises(TooDeep):
         store_raw(deep(levels, where), FORM)
@@ -111,5 +111,15 @@ def test_the_store_refuses_it_and_knows_its_header(levels: int, where: str) -> N
 
 
 def test_the_store_takes_what_every_reader_can_decode() -> None:
-    found = store_raw(deep(MAX_DEPTH - 10), FORM)
-    assert found.decode()["metadata"]["name"] == "deep"
+    def decoded(frames: int) -> str:
+        return decoded(frames - 1) if frames else str(found.decode()["metadata"]["name"])
+
+    levels = 1
+    while True:
+        try:
+            found = store_raw(deep(levels), FORM)
+        except TooDeep:
+            break
+        assert decoded(80) == "deep"
+        levels += 37
+    assert levels > MAX_DEPTH
