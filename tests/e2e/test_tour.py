@@ -82,6 +82,9 @@ def test_a_cluster_and_its_machines_come_and_go(stage: Stage) -> None:
     take_down(story)
     assert story.wait_clean(seconds=60) == []
     assert stage.stop_manager() == 0
+    log = stage.manager_log()
+    for told in ("Job created", "Job finished", "condition changed", "object released"):
+        assert told in log, f"the log of a normal life does not tell: {told}"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def sweep_namespace(client: Verbs, namespace: str) -> list[str]:
         return []
     deleted, errors = _delete(client, namespace, found)
     if deleted:
-        logger.info("namespace swept", namespace=namespace, deleted=deleted)
+        logger.warning("namespace swept", namespace=namespace, deleted=deleted)
     if errors:
         raise ExceptionGroup(f"sweep of namespace {namespace}", errors)
     return deleted

@@ -250,7 +250,9 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
                     )
                 )
             scope.terminal_events += events
-            scope.ctx.logger.info("object released", mode=step.mode, cause=step.cause)
+            irreversible = step.mode in {"abandoned", "retained"}
+            say = scope.ctx.logger.warning if irreversible else scope.ctx.logger.info
+            say("object released", mode=step.mode, cause=step.cause)
             return Outcome(release=True)
 
 

@@ -84,6 +84,7 @@ def _mark_jobs(scope: Scope, books: Books | None) -> None:
         return
     for job in books.finished:
         if job.newly:
+            scope.ctx.logger.info("Job finished", job=job.name, op=job.op, succeeded=job.succeeded)
             _mark(scope, job)
 
 

@@ -34,6 +34,11 @@ def job_reference(namespace: str, name: str, uid: str = "") -> Object:
 def transitions(scope: Scope, before: Conditions, jobs: Mapping[str, JobReport] | None = None) -> None:
     """Emit the events of what changed between ``before`` and the scope's conditions."""
     _measure(scope, before)
+    for condition in scope.conditions:
+        if changed(before.get(condition.type), condition):
+            scope.ctx.logger.info(
+                "condition changed", type=condition.type, status=condition.status, reason=condition.reason
+            )
     for spec in transition_events(before, scope.conditions, jobs or {}):
         related = job_reference(scope.namespace, spec.job) if spec.job else None
         emit(scope, PendingEvent(spec.type, spec.reason, spec.note, related))

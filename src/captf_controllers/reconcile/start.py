@@ -304,6 +304,9 @@ def _started(
         f"Created {request.operation} Job {view.name} (attempt {job_request.attempt}, image "
         f"{material.image}): {request.reason}"
     )
+    scope.ctx.logger.info(
+        "Job created", job=view.name, op=request.operation, attempt=job_request.attempt, reason=request.reason
+    )
     report.emit(scope, PendingEvent("Normal", reasons.EVENT_JOB_CREATED, note, related))
     for type_, reason, text in _notes(scope, request, material, job_request):
         report.emit(scope, PendingEvent(type_, reason, text, related))
@@ -327,6 +330,7 @@ def _notes(
         )
     if job_request.force_unlock and request.lock is not None:
         scope.env.metrics.force_unlock(scope.kind.kind)
+        scope.ctx.logger.warning("stale state lock removed by the Job", job=name)
         yield (
             "Warning",
             reasons.EVENT_FORCE_UNLOCKED,
