@@ -127,18 +127,17 @@ def destroying(scene: Scene, **spec: object) -> Subject:
     return cluster
 
 
-def test_an_interrupted_destroy_goes_on_at_once(local_scene: Scene) -> None:
+def test_an_interrupted_destroy_goes_on_at_once(scene: Scene) -> None:
     """A node is drained: no failure, no backoff, no cause for an abandon."""
-    scene = local_scene
     cluster = destroying(scene)
     (job,) = cluster.jobs("destroy")
     (pod,) = scene.pods(job.name)
     before = cluster.condition("ApplyJobSucceeded")
     scene.client.delete(POD, name_of(pod), scene.namespace, propagation_policy="Background")
-    second = cluster.wait_job("destroy", 2)
-    assert second.name != job.name
-    cluster.wait_event("JobInterrupted")
+    scene.wait(lambda: len(scene.cloud.calls("destroy")) == 4, "another run has reached the cloud")
     assert cluster.condition("ApplyJobSucceeded") == before
+    if len(cluster.jobs("destroy")) == 2:  # older Job controllers start another pod of the same Job instead
+        cluster.wait_event("JobInterrupted")
     scene.cloud.release("destroy")
     cluster.wait_gone()
     assert scene.cloud.servers() == []
