@@ -891,3 +891,14 @@ def test_the_next_attempt_goes_on_from_the_state_it_finds(case: Case) -> None:
     case.end()
     case.reconcile()
     assert case.released
+
+
+def test_outputs_that_a_destroy_took_away_are_not_held_against_the_module(case: Case) -> None:
+    case.destroying()
+    before = case.says("OutputsValid"), case.says("InfrastructureHealthy")
+    case.world.write_state(case.kind, case.name, resources=1, cluster=case.cluster)
+    case.end("failed")
+    assert case.reconcile() == 60
+    assert case.says("ApplyJobSucceeded") == "False/DestroyFailed"
+    assert (case.says("OutputsValid"), case.says("InfrastructureHealthy")) == before
+    assert "OutputsInvalid" not in case.reasons()

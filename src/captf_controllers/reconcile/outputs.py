@@ -34,10 +34,16 @@ DEFINITE = frozenset(
 
 
 def map_state(scope: Scope, books: Books, view: StateView) -> None:
-    """Map what was read. Without a state only the first-visit readings are set."""
+    """Map what was read. Without a state only the first-visit readings are set.
+
+    A destroy takes the outputs out of the state before the last resource is gone: that breaks no contract, and
+    what was published stays as long as the object.
+    """
     if view.state is None:
         if view.hold is None:
             _nothing_yet(scope)
+        return
+    if scope.deleting and not view.state.outputs:
         return
     facts = scope.adapter.output_facts(scope, applied=bool(view.inputs_hash))
     outputs = map_outputs(scope.kind.kind, view.state.outputs, facts)
