@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +101,14 @@ def test_a_missing_image_names_flag_and_variable() -> None:
     assert result.exit_code == 2
     assert "--runner-image" in result.output
     assert "CAPTF_MANAGER_IMAGE" in result.output
+
+
+def test_a_kubeconfig_that_is_not_there_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
+    missing = tmp_path / "kubeconfig"
+    result = start("--runner-image=x", f"--kubeconfig={missing}")
+    assert isinstance(result.exception, SystemExit), "no stack trace for what the user mistyped"
+    assert result.exit_code == 1
+    assert f"kubeconfig {missing} does not exist" in result.output
 
 
 def test_positional_arguments_and_plain_numbers_are_refused(seen: list[ManagerOptions]) -> None:

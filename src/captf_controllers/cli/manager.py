@@ -248,10 +248,11 @@ def main(ctx: click.Context, /, arguments: tuple[str, ...], **flags: Any) -> Non
     logger.info("starting", version=__version__, commit=commit(), contract=CONTRACT)
     _warn_without_username(logger)
     from captf_controllers.cli import wiring
+    from captf_runtime.client.config import ConfigError
 
     try:
         status = wiring.run_manager(options)
-    except wiring.SetupError as error:
+    except (wiring.SetupError, ConfigError) as error:
         logger.error("the manager cannot start", err=error)
         status = 1
     sys.exit(status)
