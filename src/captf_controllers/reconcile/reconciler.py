@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from captf_controllers.api import conditions as types
 from captf_controllers.api import finalizers
 from captf_controllers.api.kinds import API_VERSION
 from captf_controllers.api.labels import WATCH_FILTER
 from captf_controllers.api.typed import spec_of, status_of
+from captf_controllers.observability.conditions import Conditions
 from captf_controllers.reconcile import passes, preamble
 from captf_controllers.reconcile.adapter import Adapter
 from captf_controllers.reconcile.bookkeeping import Books
@@ -72,6 +74,7 @@ class WorkloadReconciler:
             outcome = passes.run(scope, paused=entered.paused, gathered_into=books)
         except Exception as error:
             # The conditions reached so far are worth writing whatever went wrong; the error goes on.
+            _keep_what_deleting_told(scope, found)
             try:
                 finish(scope, found, books[0] if books else None, Outcome())
             except ApiError as second:
@@ -87,3 +90,10 @@ class WorkloadReconciler:
     def _watched(self, obj: Object) -> bool:
         wanted = self._env.options.watch_filter
         return not wanted or labels_of(obj).get(WATCH_FILTER) == wanted
+
+
+def _keep_what_deleting_told(scope: Scope, found: Conditions) -> None:
+    """A pass that failed before it knew what the deletion waits for takes nothing back of what was told."""
+    told, now = found.get(types.DELETING), scope.conditions.get(types.DELETING)
+    if told is not None and now is not None and told.status == now.status and not now.message:
+        scope.conditions = scope.conditions.put(told)
