@@ -19,6 +19,7 @@ from tests.world import (
     IMAGE,
     KINDS,
     OPERATOR,
+    OUTPUTS,
     TEAM,
     World,
     secret,
@@ -138,11 +139,17 @@ def raw_said(world: World, kind: str, name: str) -> str:
     return "\n".join(texts)
 
 
-def run(world: World, kind: str, name: str, *, passes: int = 3) -> None:
+def run(world: World, kind: str, name: str, *, passes: int = 2) -> None:
     """Passes over time; none may raise."""
     for _ in range(passes):
         world.settle(kind, name)
         world.advance(61)
+
+
+def applied(shared: World) -> Object:
+    """The tenant's machine m9, applied and Ready."""
+    shared.stage("two tenants and m9", lambda: shared.provisioned("TerraformMachine", "m9"))
+    return shared.get("TerraformMachine", "m9")
 
 
 def edit(world: World, kind: Any, name: str, patch: Object) -> None:
@@ -458,10 +465,14 @@ RESULTS = {
 @pytest.mark.parametrize("succeeded", [True, False])
 @pytest.mark.parametrize("result", RESULTS)
 def test_whatever_a_module_leaves_as_its_result(shared: World, result: str, succeeded: bool) -> None:
-    shared.add("TerraformMachine", "m9")
-    shared.settle("TerraformMachine", "m9")
+    def build() -> None:
+        shared.add("TerraformMachine", "m9")
+        shared.settle("TerraformMachine", "m9")
+        shared.start_pod(shared.running_job("m9", op="apply"))
+
+    shared.stage("two tenants and a first apply of m9", build)
     job = shared.running_job("m9", op="apply")
-    pod = shared.start_pod(job)
+    pod = shared.client.get(POD, f"{name_of(job)}-x7k2p", TEAM)
     status = pod["status"]["containerStatuses"][0]
     status["imageID"] = "docker-pullable://evil.example.com/y@sha256:" + "e" * 64
     now = format_time(shared.clock.now())
@@ -524,7 +535,7 @@ def forge_job(world: World, name: str, owner: Object, op: str, *, controller: Ob
 @pytest.mark.parametrize("deleting", [False, True])
 def test_a_job_of_another_object_says_nothing(shared: World, op: str, deleting: bool) -> None:
     """Its labels name m9; what controls it is the tenant's own machine, or one of another namespace."""
-    obj = shared.provisioned("TerraformMachine", "m9")
+    obj = applied(shared)
     own = shared.add("TerraformMachine", "decoy")
     forge_job(shared, "forged-1", obj, op, controller=own)
     forge_job(shared, "forged-2", obj, op, controller=shared.get("TerraformMachine", "m1", VICTIM))
@@ -543,7 +554,7 @@ def test_a_job_of_another_object_says_nothing(shared: World, op: str, deleting: 
 
 @pytest.mark.parametrize("op", ["apply", "refresh", "drift", "plan", "restore", "nonsense"])
 def test_a_forged_job_of_the_object_itself_stops_no_pass(shared: World, op: str) -> None:
-    obj = shared.provisioned("TerraformMachine", "m9")
+    obj = applied(shared)
     forge_job(shared, "x" * 63, obj, op)
     forge_job(shared, "captf-tfm-m9-apply-a2147483647-ffffff", obj, op)
     before = content(shared)
@@ -571,7 +582,7 @@ STATUSES = {
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("deleting", [False, True])
 def test_a_forged_status_stops_no_pass(shared: World, status: str, deleting: bool) -> None:
-    shared.provisioned("TerraformMachine", "m9")
+    applied(shared)
     try:
         shared.patch("TerraformMachine", "m9", {"status": STATUSES[status]}, subresource="status")
     except Invalid:
@@ -593,7 +604,7 @@ RECORDED = {keys.IDENTITY: "../../team-b/secrets/x", keys.UNCONFIRMED_APPLY: "..
 @pytest.mark.parametrize("note", RECORDED)
 @pytest.mark.parametrize("deleting", [False, True])
 def test_a_forged_note_on_the_records_stops_no_pass(shared: World, note: str, deleting: bool) -> None:
-    shared.provisioned("TerraformMachine", "m9")
+    applied(shared)
     for named in (names.durable_inputs_secret, names.applied_inputs_secret):
         patch = {"metadata": {"annotations": {note: RECORDED[note]}}}
         edit(shared, SECRET, named("TerraformMachine", "m9"), patch)
@@ -640,7 +651,7 @@ STATES = {
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_state_that_was_tampered_with_holds_its_object_and_no_other(shared: World, state: str) -> None:
-    shared.provisioned("TerraformMachine", "m9")
+    applied(shared)
     base = names.state_secret(names.state_suffix(TEAM, "TerraformMachine", "m9"))
     edit(shared, SECRET, base, {"data": {"tfstate": base64.b64encode(STATES[state]).decode()}})
     before = content(shared)
@@ -657,7 +668,7 @@ def test_a_state_that_was_tampered_with_holds_its_object_and_no_other(shared: Wo
 
 @pytest.mark.parametrize("stray", ["state of another name", "a chunk too many", "forty chunks"])
 def test_a_stray_chunk_holds_and_is_kept(shared: World, stray: str) -> None:
-    shared.provisioned("TerraformMachine", "m9")
+    applied(shared)
     suffix = names.state_suffix(TEAM, "TerraformMachine", "m9")
     base = shared.client.get(SECRET, names.state_secret(suffix), TEAM)
     strays = {
@@ -676,7 +687,7 @@ def test_a_stray_chunk_holds_and_is_kept(shared: World, stray: str) -> None:
 
 @pytest.mark.parametrize("taken", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "", "9" * 5000])
 def test_forged_backups_stop_no_backup_and_take_nothing_along(shared: World, taken: str) -> None:
-    obj = shared.provisioned("TerraformMachine", "m9")
+    obj = applied(shared)
     suffix = names.state_suffix(TEAM, "TerraformMachine", "m9")
     given = {labels.STATE_BACKUP: "true", labels.STATE_BACKUP_SUFFIX: suffix}
     target = names.state_secret(names.state_suffix(TEAM, "TerraformCluster", "prod"))
@@ -709,7 +720,7 @@ def test_forged_backups_stop_no_backup_and_take_nothing_along(shared: World, tak
 )
 @pytest.mark.parametrize("deleting", [False, True])
 def test_an_odd_request_to_restore_stops_no_pass(shared: World, value: str, deleting: bool) -> None:
-    shared.provisioned("TerraformMachine", "m9")
+    applied(shared)
     shared.annotate("TerraformMachine", "m9", restore_state=value)
     shared.write_state("TerraformMachine", "m9", outputs={"provider_id": "noop:///m1"}, serial=50)
     if deleting:
@@ -738,7 +749,7 @@ def test_a_backup_of_another_object_is_not_restored(shared: World) -> None:
     "annotation", ["abandon-infrastructure", "confirm-no-resources", "applied-as", "restore-state"]
 )
 def test_an_annotation_of_another_object_releases_nothing(shared: World, annotation: str) -> None:
-    shared.provisioned("TerraformMachine", "m9")
+    applied(shared)
     other = shared.get("TerraformMachine", "m1", VICTIM)
     state = names.state_secret(names.state_suffix(TEAM, "TerraformMachine", "m9"))
     shared.client.delete(SECRET, state, TEAM, propagation_policy="Background")
@@ -805,6 +816,52 @@ def test_records_prepared_under_the_objects_names(shared: World, record: str) ->
     shared.delete("TerraformMachine", "m9")
     run(shared, "TerraformMachine", "m9")
     assert ESCAPE[0] not in raw_said(shared, "TerraformMachine", "m9")
+    assert outside(shared) == set()
+    assert content(shared) == before
+
+
+# Outputs of a module ---------------------------------------------------------------------------------
+
+VALUES: dict[str, Any] = {
+    "huge": "x" * 400_000,
+    "control characters": f"noop:///{ESCAPE}",
+    "a number": 1e308,
+    "many": [{"type": "InternalIP", "address": f"10.0.0.{index}"} for index in range(3_000)],
+    "many names": [f"zone-{index}" for index in range(3_000)],
+    "deep": json.loads('{"a":' * 150 + "1" + "}" * 150),
+    "an object": {"host": f"x{ESCAPE}", "port": 2**70},
+    "a wide object": {f"key{ESCAPE}{index}": "v" for index in range(2_000)},
+    "health": {
+        "state": ESCAPE,
+        "healthy": False,
+        "message": f"m{ESCAPE}" * 20_000,
+        "reasons": [ESCAPE] * 300,
+    },
+    "domains": [
+        {"name": f"z{index}", "control_plane": True, "attributes": {"a": ESCAPE}} for index in range(500)
+    ],
+}
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_whatever_a_module_puts_into_its_outputs(shared: World, kind: str, value: str) -> None:
+    """All outputs at once, and one among sound ones: the passes end, and what they tell can be shown."""
+    name = "c9" if kind == "TerraformCluster" else "m9"
+    shared.provisioned(kind, name)
+    before = content(shared)
+    shared.forget_requests()
+    for changed in (
+        dict.fromkeys(OUTPUTS[kind], VALUES[value]),
+        {"health": VALUES[value], "new": VALUES[value]},
+    ):
+        cluster = name if kind == "TerraformCluster" else "prod"
+        shared.write_state(kind, name, outputs=OUTPUTS[kind] | changed, cluster=cluster)
+        shared.settle(kind, name)
+    obj = shared.get(kind, name)
+    told = json.dumps([obj["status"].get("conditions"), shared.events.events], default=str)
+    assert "\\u001b" not in told
+    assert len(told) < 100_000
     assert outside(shared) == set()
     assert content(shared) == before
 
