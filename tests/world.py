@@ -271,6 +271,7 @@ class World:
         controllers: run garbage collection and namespace lifecycle in background; else call ``step``.
         shipped_role: let the manager do only what the shipped ClusterRole allows.
         clock: the clock of everything; by default one that only ``advance`` moves.
+        seed: of the uids, which then are the same after each ``rewind``.
     """
 
     def __init__(
@@ -279,10 +280,11 @@ class World:
         controllers: bool = False,
         shipped_role: bool = False,
         clock: VirtualClock | None = None,
+        seed: int | None = None,
         **options: Any,
     ) -> None:
         self.clock = clock if clock is not None else VirtualClock()
-        self.server = ApiServer(clock=self.clock, controllers=controllers, rbac=shipped_role)
+        self.server = ApiServer(clock=self.clock, controllers=controllers, rbac=shipped_role, seed=seed)
         self._shipped_role = shipped_role
         #: Whom the manager's requests come from: with a role of its own, faults may strike it alone.
         self.manager_user = "captf-manager" if shipped_role else "admin"

@@ -2,22 +2,17 @@
 
 A state machine over the embedded API server with real state Secrets. Every pass is witnessed (see
 ``witness.py``); at the end of every story some sequence of user actions must lead to each object's end.
-
-The number of stories and their length come from `CAPTF_CHAOS_EXAMPLES` and `CAPTF_CHAOS_STEPS`; without them
-a fixed seed tells the same few, so that a build takes under a minute. `CAPTF_CHAOS_SEED=random` tells others.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -26,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.chaos.cloud import Effect, Site, finished
+from tests.chaos.profile import chaos_profile
 from tests.chaos.witness import Fault, Passed, WitnessedWorld
 from tests.world import IDENTITY, OPERATOR, TEAM, Outcome, secret
 
@@ -541,21 +537,6 @@ class Chaos(RuleBasedStateMachine):
             return
 
 
-def chaos_settings() -> settings:
-    """The fixed profile of a build, or the longer one that the environment asks for."""
-    return settings(
-        max_examples=int(os.environ.get("CAPTF_CHAOS_EXAMPLES", "20")),
-        stateful_step_count=int(os.environ.get("CAPTF_CHAOS_STEPS", "30")),
-        derandomize=os.environ.get("CAPTF_CHAOS_SEED", "fixed") != "random",
-        database=None,
-        deadline=None,
-        print_blob=True,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    )
-
-
 @pytest.fixture(scope="module")
 def chaos_world() -> Iterator[WitnessedWorld]:
     with WitnessedWorld() as world:
@@ -567,4 +548,4 @@ def test_nothing_is_left_untracked_whatever_happens(chaos_world: WitnessedWorld)
     class Story(Chaos):
         world = chaos_world
 
-    run_state_machine_as_test(Story, settings=chaos_settings())
+    run_state_machine_as_test(Story, settings=chaos_profile(20))

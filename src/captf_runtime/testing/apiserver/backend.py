@@ -128,6 +128,14 @@ class Backend:
 
     # Reads
 
+    def random_state(self) -> tuple[object, ...]:
+        """Where the sequence of uids and generated names stands; for `go_on_from`."""
+        return self._random.getstate()
+
+    def go_on_from(self, state: tuple[object, ...]) -> None:
+        """Make uids and generated names as they were made after `random_state` gave this."""
+        self._random.setstate(state)
+
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """A fresh copy of an object, or None."""
         record = self.store.get(resource.storage, namespace, name)

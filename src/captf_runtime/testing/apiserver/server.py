@@ -62,9 +62,10 @@ class Driver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerSnapshot:
-    """The stored content at one moment."""
+    """The stored content at one moment and, of a server with a seed, how its uids go on from there."""
 
     content: Snapshot
+    random_state: tuple[object, ...] | None = None
 
 
 class ApiServer:
@@ -113,6 +114,7 @@ class ApiServer:
         webhook_services: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
         self.mode: Mode = mode
+        self._seeded = seed is not None
         self.clock = clock
         self.faults = Faults(seed or 0)
         self.requests = RequestLog()
@@ -314,11 +316,17 @@ class ApiServer:
 
     def snapshot(self) -> ServerSnapshot:
         """Remember the stored content."""
-        return ServerSnapshot(self.store.snapshot())
+        state = self.backend.random_state() if self._seeded else None
+        return ServerSnapshot(self.store.snapshot(), state)
 
     def restore(self, snapshot: ServerSnapshot) -> None:
-        """Bring remembered content back, as changes that watchers see."""
+        """Bring remembered content back, as changes that watchers see.
+
+        With a seed, what is created from then on gets the uids and names that it got the first time.
+        """
         self.store.restore(snapshot.content)
+        if snapshot.random_state is not None:
+            self.backend.go_on_from(snapshot.random_state)
 
     def drop_connections(self) -> None:
         """Cut every connection, as a restart would."""
