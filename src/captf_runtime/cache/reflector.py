@@ -7,14 +7,19 @@ there; without, a list. What went wrong decides which state follows and after wh
 what happened                          next step                   pause
 =====================================  ==========================  =======================================
 the watch ended normally               watch                       none
+the watch broke off after changes      watch                       none
 ... within a second, without an event  watch                       backoff
-410 in any form                        list, without a version     none; backoff if it happened just now
-version too large (of a list)          list, without a version     none; backoff if it happened just now
+410 in any form                        list, without a version     none; backoff if the version was fresh
+version too large (of a list)          list, without a version     and the same happened just before
 nothing came for too long              watch                       none
 an undecodable line                    watch; the third: list      backoff
 429                                    as before                   backoff, at least `Retry-After`
 anything else                          as before                   backoff
 =====================================  ==========================  =======================================
+
+A change that a watch brings is progress: until ten seconds after the last one every pause is a first one. A
+server that does its work between its failures, however many, is thus followed closely; one that only fails is
+asked ever less often.
 
 Beside that, at most five requests are sent in any second, pages with content apart, so that no answer of a
 server can turn this loop into a burden for it.
@@ -67,6 +72,8 @@ SHORT_WATCH = 1.0
 REQUESTS_PER_SECOND = 5
 DECODE_FAILURES = 3
 OUTDATED_PERIOD = 10.0
+PROGRESS_PERIOD = 10.0
+FRESH_VERSION = 1.0
 
 STREAM_SILENCE = 60.0
 STREAM_TOTAL = 300.0
@@ -237,6 +244,9 @@ class Reflector:
         self._watches = 0
         self._bookmarked = False
         self._outdated_at = float("-inf")
+        self._progress = False  # this step has brought a change
+        self._progress_at = float("-inf")
+        self._completed_at = float("-inf")
         self._decode_failures = 0
         self._last_error: LastError | None = None
 
@@ -277,6 +287,7 @@ class Reflector:
 
     def _step(self) -> float:
         """List or watch once; return the pause before the next step."""
+        self._progress = False
         try:
             if not self._listed:
                 self._list()
@@ -289,6 +300,11 @@ class Reflector:
             return self._undecodable(error)
         except TooManyRequests as error:
             return max(self._failed(error), float(error.retry_after or 0))
+        except TransportError as error:
+            if not self._progress:
+                return self._failed(error)
+            _logger.debug("a watch broke off: opening it again", kind=str(self._scope), err=error)
+            return 0.0
         except ApiError as error:
             return self._failed(error)
 
@@ -353,6 +369,7 @@ class Reflector:
         self._sink.replace(objects, version)
         self._version = version
         self._listed = True
+        self._completed_at = self._clock.monotonic()
         # From now on a relist need not be older than what has been seen.
         self._list_version = version or None
         self._decode_failures = 0
@@ -516,6 +533,9 @@ class Reflector:
             raise WatchDecodeError("the object of an event cannot be read") from error
         version = "" if repeating else self._newer(seen.header.resource_version)
         self._last_event.set(self._clock.now().timestamp())
+        if version and version != self._version:
+            self._progress = True
+            self._progress_at = self._clock.monotonic()
         if obj is None:
             # Left out, by the transform or for its depth; an earlier state of it may have been let in.
             self._sink.remove(seen, version)
@@ -583,12 +603,15 @@ class Reflector:
 
     def _outdated(self, error: ApiError) -> float:
         """The version is not served any more (or not yet): list again, without one."""
+        now = self._clock.monotonic()
+        # A server that says this of every version must not be asked without a pause. But one that forgets what
+        # is a second old, or has brought changes since, is merely busy.
+        unchanged = self._progress_at < self._completed_at
+        fresh = not self._listed or (unchanged and now - self._completed_at < FRESH_VERSION)
+        again = fresh and now - self._outdated_at < OUTDATED_PERIOD
+        self._outdated_at = now
         self._listed = False
         self._list_version = None
-        now = self._clock.monotonic()
-        again = now - self._outdated_at < OUTDATED_PERIOD
-        self._outdated_at = now
-        # A server that says this of every version must not be asked without a pause.
         return self._failed(error) if again else 0.0
 
     def _undecodable(self, error: WatchDecodeError) -> float:
@@ -606,6 +629,8 @@ class Reflector:
         self._last_error = LastError(str(error), self._clock.now(), count)
         log = _logger.warning if count == 1 else _logger.debug
         log("cannot list or watch: trying again", kind=str(self._scope), err=error)
+        if self._clock.monotonic() - self._progress_at < PROGRESS_PERIOD:
+            self._backoff.reset()
         return self._backoff.next()
 
     def _pace(self) -> None:

@@ -8,6 +8,7 @@ from captf_runtime.cache import Cache
 from captf_runtime.client import Client
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.manager import Group, Manager, Runnable
+from captf_runtime.metrics import Metrics
 
 __all__ = ["RunningManager"]
 
@@ -48,8 +49,9 @@ class RunningManager:
 
     def __init__(self, client: Client, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.client = client
-        self.cache = Cache(client, clock=clock)
-        self.manager = Manager(client=client, caches=[self.cache], clock=clock)
+        metrics = Metrics()
+        self.cache = Cache(client, metrics=metrics, clock=clock)
+        self.manager = Manager(client=client, caches=[self.cache], metrics=metrics, clock=clock)
         self._stop = threading.Event()
         self._last = _LastStarted()
         self._status: int | None = None

@@ -469,6 +469,36 @@ def test_pauses_are_drawn_between_once_and_twice_double_and_start_anew_after_two
 
 
 @pytest.mark.requirement("RF6")
+def test_changes_between_failures_keep_the_pauses_short() -> None:
+    clock = PromptClock()
+
+    def broken_after(version: int) -> Callable[[Reply], None]:
+        return events_then(("ADDED", item("a", version)), then=lambda reply: reply.cut())
+
+    def bad(reply: Reply) -> None:
+        reply.send(500, status(500))
+
+    script = Steps([listing(version=5)], [bad, bad, broken_after(6), broken_after(7), bad, bad, stay_silent])
+    with running(script, clock=clock) as run:
+        run.wait_for_requests(watches=7)
+        assert [watch["resourceVersion"] for watch in run.watches] == ["5", "5", "5", "6", "7", "7", "7"]
+        assert clock.pauses == pytest.approx([0.8, 1.6, 0.8, 0.8])
+        assert len(run.lists) == 1
+
+
+@pytest.mark.requirement("RF1", "RF5")
+def test_a_server_that_forgets_quickly_is_listed_at_once_each_time() -> None:
+    clock = PromptClock()
+    expired = ("ERROR", status(410, "Expired"))
+    forgotten = events_then(("ADDED", item("b", 6)), expired, then=lambda reply: reply.end_stream())
+    forgotten_again = events_then(("ADDED", item("b", 8)), expired, then=lambda reply: reply.end_stream())
+    lists = [listing(version=5), listing(version=7), listing(version=9)]
+    with running(Steps(lists, [forgotten, forgotten_again, stay_silent]), clock=clock) as run:
+        run.wait_for_requests(watches=3, lists=3)
+        assert clock.pauses == [1.0]  # no backoff, but the sixth request waits for its second
+
+
+@pytest.mark.requirement("RF6")
 def test_429_is_waited_out_and_watched_on_without_a_list() -> None:
     clock = PromptClock()
 

@@ -332,6 +332,10 @@ class ApiServer:
         """Cut every connection, as a restart would."""
         self._http.drop_connections()
 
+    def drop_watches(self) -> int:
+        """Cut the connection of every watch that is open; returns how many there were."""
+        return self.store.cut_listeners()
+
     @property
     def open_connections(self) -> int:
         """How many client connections are open."""

@@ -86,6 +86,7 @@ class Listener(Protocol):
 
     def notify(self, change: Change) -> None: ...
     def dismiss(self) -> None: ...
+    def cut(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -254,6 +255,14 @@ class Store:
         with self.lock:
             for listener in self.table(table).listeners:
                 listener.dismiss()
+
+    def cut_listeners(self) -> int:
+        """Cut every listener off, as a network that fails does; returns how many there were."""
+        with self.lock:
+            listeners = [listener for table in self._tables.values() for listener in table.listeners]
+            for listener in listeners:
+                listener.cut()
+        return len(listeners)
 
     def compact(self) -> int:
         """Forget all history; returns the version from which watches may start."""

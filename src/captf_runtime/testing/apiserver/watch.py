@@ -91,6 +91,10 @@ class Watcher:
         self.dismissed = True
         self.stream.waker.wake()
 
+    def cut(self) -> None:
+        """Break the stream off where it is."""
+        self.stream.abort()
+
 
 def translate(selection: Selection, change: Change) -> tuple[str, Record] | None:
     """The event that a watcher of the selection sees for a change, if any."""
