@@ -73,9 +73,8 @@ def test_a_destroy_removes_what_the_module_built(scene: Scene, kind: str) -> Non
         scene.wait_clean()
 
 
-@pytest.mark.parametrize("kind", ["TerraformCluster", "TerraformMachine"])
-def test_an_abandoned_object_leaves_its_servers_and_says_so(local_scene: Scene, kind: str) -> None:
-    scene = local_scene
+@EACH_KIND
+def test_an_abandoned_object_leaves_its_servers_and_says_so(scene: Scene, kind: str) -> None:
     subject = provision(scene, kind)
     hold_on_lost_state(subject)
     message = subject.condition("StateReadable")["message"]
@@ -172,7 +171,8 @@ def test_a_corrupt_state_holds_and_a_backup_releases_it(scene: Scene) -> None:
     assert message.startswith("Deletion is held")
     assert name_of(secret) in message
     assert cluster.jobs("destroy") == []
-    cluster.wait_event("StateUnreadable")
+    told = scene.wait(lambda: scene.events("demo", "StateUnreadable"), "the event of the hold")
+    assert "Deletion is held" in told[-1]["note"], "it may have told of the live object before"
     cluster.restore(cluster.status["stateBackups"][0]["serial"])
     cluster.wait_gone()
     assert scene.cloud.servers() == []
