@@ -53,7 +53,8 @@ def hold_on_lost_state(subject: Subject) -> None:
     """Lose the state of a subject and delete it."""
     subject.delete_state()
     subject.delete()
-    subject.wait_says("StateReadable", "False/StateLost")
+    subject.wait_message("StateReadable", "Deletion is held")
+    assert subject.condition("StateReadable")["reason"] == "StateLost"
 
 
 def reasons(subject: Subject) -> list[str]:
@@ -167,8 +168,8 @@ def test_a_corrupt_state_holds_and_a_backup_releases_it(scene: Scene) -> None:
     (secret,) = cluster.state_secrets()
     scene.client.patch(SECRET, name_of(secret), {"data": {"tfstate": noise}}, scene.namespace)
     cluster.delete()
-    message = cluster.wait_says("StateReadable", "False/StateCorrupt")["message"]
-    assert message.startswith("Deletion is held")
+    message = cluster.wait_message("StateReadable", "Deletion is held")
+    assert cluster.condition("StateReadable")["reason"] == "StateCorrupt"
     assert name_of(secret) in message
     assert cluster.jobs("destroy") == []
     told = scene.wait(lambda: scene.events("demo", "StateUnreadable"), "the event of the hold")
