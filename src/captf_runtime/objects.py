@@ -72,6 +72,19 @@ class Kind:
         return self.resource
 
 
+def check_kind(kind: object) -> None:
+    """Refuse whatever is no `Kind`.
+
+    Raises:
+        TypeError: with what to give instead.
+    """
+    if not isinstance(kind, Kind):
+        raise TypeError(
+            f"kind: must be a Kind, got {kind!r}: take a constant such as captf_runtime.objects.CONFIG_MAP, make "
+            'one with Kind(group, version, kind, plural), or ask client.kind("v1", "ConfigMap")'
+        )
+
+
 class ObjectKey(NamedTuple):
     """Namespace and name of an object of a known kind; the namespace is "" for cluster-scoped kinds."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from captf_runtime.cache.errors import CacheError, NotCached, NotSynced, SyncTimeout
 from captf_runtime.cache.informer import RESYNC_PERIOD, Informer
@@ -20,6 +21,7 @@ from captf_runtime.objects import (
     Kind,
     Object,
     ObjectKey,
+    check_kind,
     compare_resource_versions,
     parse_label_selector,
 )
@@ -29,6 +31,7 @@ _logger = get_logger(__name__)
 
 JOIN_TIMEOUT = 2.0
 STOP_PERIOD = 0.2
+_WRITES = frozenset({"create", "create_subresource", "update", "patch", "delete", "delete_collection"})
 
 ListOf = list  # the class below has a method of that name
 
@@ -77,6 +80,13 @@ class Cache:
         self._supervisor: ManagedThread | None = None
         self._synced = threading.Condition()
 
+    if not TYPE_CHECKING:  # to a type checker a cache simply has no such methods
+
+        def __getattr__(self, name: str) -> object:
+            if name in _WRITES:
+                raise AttributeError(f"a cache only reads: {name} with the client that it was made with")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     # Informers --------------------------------------------------------------------------------------
 
     def informer(
@@ -105,6 +115,7 @@ class Cache:
                 a selector makes no sense.
             CacheError: the cache was stopped.
         """
+        check_kind(kind)
         parse_label_selector(label_selector)
         scope = Scope(kind, namespace, label_selector, field_selector, metadata_only)
         with self._lock:
@@ -250,7 +261,12 @@ class Cache:
         """
         found = self._store(kind, namespace).get(namespace if kind.namespaced else "", name)
         if found is None:
-            raise NotFound(f'{kind.resource} "{name}" not found', code=404, reason="NotFound")
+            hint = (
+                ": the kind is namespaced, and no namespace was given"
+                if kind.namespaced and not namespace
+                else ""
+            )
+            raise NotFound(f'{kind.resource} "{name}" not found{hint}', code=404, reason="NotFound")
         return found.decode()
 
     def header(self, kind: Kind, name: str, namespace: str = "") -> Header | None:
@@ -386,6 +402,7 @@ class Cache:
         with self._lock:
             found = self._informers.get(kind)
         if found is None:
+            check_kind(kind)
             raise NotCached(f"{kind.resource} is not cached: request an informer for it, or read uncached")
         return found
 
@@ -396,8 +413,13 @@ class Cache:
                 f"{kind.resource} of namespace {namespace} are not cached: this cache follows {informer.scope}"
             )
         if not informer.has_listed:
-            reason = f" ({informer.last_error})" if informer.last_error is not None else ""
-            raise NotSynced(f"{informer.scope} is not synced yet{reason}")
+            if not self._started:
+                reason = (
+                    "the cache was not started: start it, or run it with a manager, and wait for its sync"
+                )
+            else:
+                reason = str(informer.last_error or "wait for its sync before reading")
+            raise NotSynced(f"{informer.scope} is not synced yet: {reason}")
         return informer.store
 
 

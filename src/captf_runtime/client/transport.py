@@ -643,10 +643,11 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _describe(error: BaseException, cause: BaseException) -> str:
-    if isinstance(error, ConnectTimeoutError):
-        return f"no connection within {CONNECT_TIMEOUT:.0f} s"
+    # The cause comes first: to urllib3 a refused connection is a kind of connect timeout.
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
+    if isinstance(error, ConnectTimeoutError):
+        return f"no connection within {CONNECT_TIMEOUT:.0f} s"
     if isinstance(error, SSLError | NewConnectionError | ProxyError):
         return f"{type(cause).__name__}: {cause}"[:256]
     return type(cause).__name__

@@ -13,7 +13,7 @@ from captf_runtime.client.errors import Gone
 from captf_runtime.client.lists import ObjectList, RawPage, decode_page, fill_kind, split_page
 from captf_runtime.client.protocols import JsonPatch, PatchType, PropagationPolicy
 from captf_runtime.client.transport import LIST_TIMEOUT, READ_TIMEOUT, Cancellation
-from captf_runtime.objects import Kind, Object, metadata, name_of, namespace_of
+from captf_runtime.objects import Kind, Object, check_kind, metadata, name_of, namespace_of
 
 PAGE_SIZE = 500
 
@@ -52,6 +52,7 @@ def object_path(kind: Kind, namespace: str, name: str, subresource: str = "") ->
         ValueError: name or namespace is missing or cannot be part of a path. Without this check an empty
             name would address the whole collection.
     """
+    check_kind(kind)
     if not name:
         raise ValueError(f"{kind.resource}: the name of the object is empty")
     if kind.namespaced and not namespace:
@@ -61,6 +62,7 @@ def object_path(kind: Kind, namespace: str, name: str, subresource: str = "") ->
 
 def collection_path(kind: Kind, namespace: str = "") -> str:
     """Return the path of a collection, quoted. Raises ValueError for a namespace that is no path segment."""
+    check_kind(kind)
     return kind.path(_segment(kind, namespace))
 
 

@@ -18,7 +18,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..election.fence import Fence
 from ..log import bound, get_logger
 from ..metrics import RESULTS, Metrics
-from ..objects import Kind
+from ..objects import Kind, check_kind
 from ..queue import DEFAULT, LOW, Item, RateLimits, WorkQueue
 from ..threads import ManagedThread, stack_of, start_thread
 from .channel import Channel
@@ -26,7 +26,7 @@ from .context import Context
 from .handlers import EventHandler, enqueue_own, enqueue_owner
 from .outcome import Outcome, outcome_of
 from .predicates import Predicate
-from .reconciler import FunctionReconciler, Reconciler, Request, Result
+from .reconciler import FunctionReconciler, Reconciler, Request, Result, check_reconciler, check_result
 
 __all__ = ["SYNC_TIMEOUT", "Controller", "SyncTimeout", "Watch"]
 
@@ -60,6 +60,13 @@ class Watch:
     predicates: Sequence[Predicate] = ()
     cache: Cache | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_kind(self.kind)
+        if not callable(self.handler):
+            raise TypeError(
+                f"handler: must map an event to requests, as enqueue_own() and its like do, got {self.handler!r}"
+            )
 
 
 @dataclass(slots=True)
@@ -146,6 +153,8 @@ class Controller:
             raise ValueError("name: a controller needs a name")
         if concurrency < 1:
             raise ValueError(f"concurrency: must be at least 1, got {concurrency}")
+        check_kind(for_)
+        check_reconciler(reconciler)
         if reconcile_timeout is not None and reconcile_timeout <= 0:
             raise ValueError(f"reconcile_timeout: must be greater than 0 seconds, got {reconcile_timeout}")
         self.name: Final = name
@@ -286,7 +295,13 @@ class Controller:
 
     def _expose(self) -> None:
         metrics = self._known_metrics
-        metrics.add_queue(self.name, self.queue.stats)
+        try:
+            metrics.add_queue(self.name, self.queue.stats)
+        except ValueError:
+            raise ValueError(
+                f"controller {self.name!r}: another controller of this manager has the name already: "
+                "give each one a name of its own"
+            ) from None
         self._series = _Series(metrics, self.name)
         metrics.max_concurrent.labels(self.name).set(self.concurrency)
         for watch in self._watches:
@@ -356,8 +371,7 @@ class Controller:
             end: Result | BaseException | None
             try:
                 end = self._reconciler.reconcile(ctx, request)
-                if end is not None and not isinstance(end, Result):
-                    raise TypeError(f"reconcile must return a Result or None, got {type(end).__name__}")
+                check_result(end)
             except BaseException as error:  # noqa: BLE001 - whatever a reconciler raises, its worker goes on
                 end = error
             finally:

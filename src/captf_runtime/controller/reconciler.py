@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class Result:
 
     Raises:
         ValueError: a delay that is negative or not a number.
+        TypeError: a delay of another type.
     """
 
     requeue_after: float = 0.0
@@ -40,6 +42,11 @@ class Result:
     priority: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.requeue_after, bool) or not isinstance(self.requeue_after, (int, float)):
+            raise TypeError(
+                f"requeue_after: must be a number of seconds, got {self.requeue_after!r}; to reconcile again at a "
+                "pace that slows down say requeue=True"
+            )
         if math.isnan(self.requeue_after) or self.requeue_after < 0:
             raise ValueError(f"requeue_after: must be 0 or more seconds, got {self.requeue_after}")
 
@@ -62,6 +69,45 @@ class ReconcileError(Exception):
 
 class TerminalError(Exception):
     """A failure that no retry can mend: reported, and not tried again until something changes."""
+
+
+def check_reconciler(reconciler: object) -> None:
+    """Refuse what cannot be called as a reconciler.
+
+    Raises:
+        TypeError: with what to give instead.
+    """
+    if isinstance(reconciler, type):
+        raise TypeError(f"reconciler: give an object, {reconciler.__name__}(...), not its class")
+    function = getattr(reconciler, "reconcile", reconciler)
+    if not callable(function):
+        raise TypeError(
+            "reconciler: must be an object with a method reconcile(ctx, request), or such a function, "
+            f"got {reconciler!r}"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            "reconciler: runs in a thread and returns a Result or None: neither an async function nor a generator"
+        )
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise TypeError(f"reconciler: must take a context and a request: {error}") from None
+    except ValueError:
+        return  # one that is not written in Python tells nothing of its parameters
+
+
+def check_result(end: object) -> None:
+    """Refuse what a reconciler must not return.
+
+    Raises:
+        TypeError: it is neither a Result nor None.
+    """
+    if end is not None and not isinstance(end, Result):
+        raise TypeError(
+            f"reconcile must return a Result or None, got {type(end).__name__}: return "
+            "Result(requeue_after=seconds) to come back, None when all is done"
+        )
 
 
 class FunctionReconciler:

@@ -178,7 +178,10 @@ class Manager:
         Raises:
             RuntimeError: the manager is stopping.
             ValueError: a controller whose name is taken.
+            TypeError: not a runnable.
         """
+        if isinstance(runnable, type) or not callable(getattr(runnable, "run", None)):
+            raise TypeError(f"runnable: must be an object with a method run(stop), got {runnable!r}")
         if needs_leader is None:
             needs_leader = bool(getattr(runnable, "needs_leader", False))
         if group is None:

@@ -136,7 +136,7 @@ def test_a_controller_needs_a_name_and_a_worker() -> None:
 def test_a_name_is_taken_once_and_a_start_happens_once() -> None:
     with Harness(ends()[0]) as harness:
         other = Controller("machines", for_=MACHINE, reconciler=ends()[0], cache=FakeCache())  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="'machines' is already exposed"):
+        with pytest.raises(ValueError, match="'machines': another controller of this manager"):
             other.attach(metrics=harness.metrics, fence=Fence.open())
         eventually(lambda: harness.controller._started)
         with pytest.raises(RuntimeError, match="started before"):

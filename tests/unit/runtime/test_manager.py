@@ -210,7 +210,7 @@ def test_controllers_need_leadership_unless_they_say_otherwise() -> None:
     client.before = lambda verb, kind: None
     eventually(lambda: "leads" in seen)
     assert seen["leads"]
-    with pytest.raises(ValueError, match="already exposed"):
+    with pytest.raises(ValueError, match="another controller of this manager has the name"):
         controller("leads")
     assert runner.end() == 0
 
