@@ -128,6 +128,12 @@ class Examination:
         return has_finalizer(self.obj, self.subject.finalizer)
 
     @property
+    def unconfirmed_apply(self) -> str:
+        """The apply Job of which nobody knows what it did, as its record or the object names it."""
+        recorded = self.records.unconfirmed_apply if self.records is not None else ""
+        return recorded or annotations_of(self.obj).get(keys.UNCONFIRMED_APPLY, "")
+
+    @property
     def suffix(self) -> str:
         return names.state_suffix(self.subject.namespace, self.subject.kind, self.subject.name)
 
@@ -289,7 +295,7 @@ class _Examiner:
             deleting=True,
             applied_as=annotations_of(found.obj).get(keys.APPLIED_AS, ""),
             suffix=found.suffix,
-            unconfirmed_job=records.unconfirmed_apply,
+            unconfirmed_job=found.unconfirmed_apply,
         )
         kept = found.kept
         if reading.state is not None:

@@ -64,7 +64,7 @@ def restore(found: Examination) -> Exit:
 
 def confirm(found: Examination) -> tuple[Exit, ...]:
     """Confirming that an apply of unknown outcome created nothing."""
-    job = found.records.unconfirmed_apply if found.records is not None else ""
+    job = found.unconfirmed_apply
     if not job:
         return ()
     return (

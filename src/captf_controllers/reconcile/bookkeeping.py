@@ -37,7 +37,7 @@ from captf_controllers.jobs.views import JobView, active_job
 from captf_controllers.observability.conditions import job_in_message
 from captf_controllers.observability.observation import Observation
 from captf_controllers.observability.transitions import JobReport, interrupted_event
-from captf_controllers.reconcile import report, restore_consumption
+from captf_controllers.reconcile import report, restore_consumption, unconfirmed_apply
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_runtime.client.errors import BadRequest, Forbidden, Invalid, RequestTooLarge
@@ -155,12 +155,11 @@ def _promote(scope: Scope, books: Books) -> None:
                 apply.job.reference,
             ),
         )
-    if (
-        books.records.unconfirmed_apply
-        and apply.job.annotations.get(keys.AFTER_INTERRUPTED_APPLY) == books.records.unconfirmed_apply
-    ):
-        inputs_records.clear_unconfirmed(scope.client, owner)
+    unknown = unconfirmed_apply.recorded(scope, books.records)
+    if unknown and apply.job.annotations.get(keys.AFTER_INTERRUPTED_APPLY) == unknown:
+        unconfirmed_apply.clear(scope)
     inputs_records.mark_applied(scope.client, owner)
+    scope.annotate(keys.APPLIED_AS, scope.names.suffix)
     books.records = inputs_records.read_records(scope.client, owner)
 
 
@@ -186,8 +185,8 @@ def _record_failed_apply(scope: Scope, books: Books) -> None:
     if may_have_applied_now(scope.client, apply, suffix) and _is_attempt(books.records, apply):
         inputs_records.mark_may_have_applied(scope.client, owner)
         changed = True
-    if crashed(scope.client, apply, suffix) and not books.records.unconfirmed_apply:
-        inputs_records.record_unconfirmed(scope.client, owner, apply.name)
+    if crashed(scope.client, apply, suffix):
+        unconfirmed_apply.record(scope, books.records, apply.name)
         changed = True
     if changed:
         books.records = inputs_records.read_records(scope.client, owner)

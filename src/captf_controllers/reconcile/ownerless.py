@@ -28,7 +28,8 @@ def may_release(scope: Scope) -> bool:
     applied and no apply of unknown outcome. Leaves no trace in the scope: the full pass asks again.
     """
     views = list_jobs(scope.env.cache, scope.namespace, scope.kind.kind, scope.name, uid=scope.uid)
-    if active_job(views) is not None or guards.lags(scope, views):
+    # A Job that the status still names and that is gone may have applied: the full pass takes note of it.
+    if active_job(views) is not None or scope.status.active_job is not None or guards.lags(scope, views):
         return False
     if live_run_lease(scope.client, scope.lease_owner, scope.now) is not None:
         return False

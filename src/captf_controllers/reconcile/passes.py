@@ -33,7 +33,16 @@ from captf_controllers.jobs.views import JobView, list_jobs
 from captf_controllers.observability import conditions as condition_rules
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import config as configuration
-from captf_controllers.reconcile import credentials, drift, ending, guards, living, plan_step, report
+from captf_controllers.reconcile import (
+    credentials,
+    drift,
+    ending,
+    guards,
+    living,
+    plan_step,
+    report,
+    unconfirmed_apply,
+)
 from captf_controllers.reconcile.bookkeeping import Books, keep_books
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
@@ -231,16 +240,13 @@ def _record_vanished(scope: Scope, books: Books) -> None:
             f"destroy Job {named.name} was deleted while it ran; it is retried without backoff",
             report.job_reference(scope.namespace, named.name),
         )
-    if not books.records.any:
-        return
     vanished = find_vanished(scope.client, scope.kind, scope.obj, named.name, named.operation, books.views)
     if vanished is None:
         return
     owner = Owner.of(scope.obj)
     if books.records.durable is not None and books.records.durable.job == vanished:
         inputs_records.mark_may_have_applied(scope.client, owner)
-    if not books.records.unconfirmed_apply:
-        inputs_records.record_unconfirmed(scope.client, owner, vanished)
+    unconfirmed_apply.record(scope, books.records, vanished)
     books.records = read_records(scope.client, owner)
     books.vanished = vanished
     if scope.deleting:

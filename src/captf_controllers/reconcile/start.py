@@ -34,7 +34,7 @@ from captf_controllers.jobs.leases import LeaseRequest, Wait, acquire_leases, re
 from captf_controllers.jobs.naming import tick_for
 from captf_controllers.jobs.podspec import Approval, Guard, JobRequest, JobTarget, Restore, build_job
 from captf_controllers.jobs.views import next_attempt
-from captf_controllers.reconcile import early_writes, report
+from captf_controllers.reconcile import early_writes, report, unconfirmed_apply
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.material import Material
@@ -171,7 +171,7 @@ def _job_request(scope: Scope, request: StartRequest, material: Material) -> Job
         image_fallbacks=material.fallbacks,
         drift_remediation=apply and remediation,
         after_failed_apply=apply and books.last_apply_failed,
-        after_interrupted_apply=books.records.unconfirmed_apply if apply else "",
+        after_interrupted_apply=unconfirmed_apply.recorded(scope, books.records) if apply else "",
         cluster_outputs_hash=inputs.exports_hash if apply and inputs is not None else "",
         held_cluster_outputs=apply and inputs is not None and inputs.held_exports,
         state_lock_version=(lock_version(scope.client, scope.namespace, scope.names.suffix) if apply else ""),

@@ -24,7 +24,7 @@ from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.records import Records
 from captf_controllers.jobs.outcomes import FinishedJob
 from captf_controllers.observability.observation import Observation
-from captf_controllers.reconcile import early_writes, report
+from captf_controllers.reconcile import early_writes, report, unconfirmed_apply
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_controllers.state.adoption import AdoptionSource, adopt, adoption_due, adoption_source
@@ -151,7 +151,7 @@ def signals(scope: Scope, records: Records) -> Signals:
         deleting=scope.deleting,
         applied_as=scope.annotation(keys.APPLIED_AS) or "",
         suffix=scope.names.suffix,
-        unconfirmed_job=records.unconfirmed_apply,
+        unconfirmed_job=unconfirmed_apply.recorded(scope, records),
     )
 
 
@@ -166,7 +166,7 @@ def _unless_confirmed(scope: Scope, books: Books, hold: Hold | None) -> Hold | N
         books.suppress_marks = True
         books.requeue_lag = True
         return hold
-    inputs_records.clear_unconfirmed(scope.client, Owner.of(scope.obj))
+    unconfirmed_apply.clear(scope)
     books.records = inputs_records.read_records(scope.client, Owner.of(scope.obj))
     return None
 
@@ -238,6 +238,8 @@ def _mark_applied(scope: Scope, books: Books) -> None:
         inputs_records.mark_applied(scope.client, Owner.of(scope.obj))
         books.records = inputs_records.read_records(scope.client, Owner.of(scope.obj))
     scope.annotate(keys.APPLIED_AS, scope.names.suffix)
+    # What the object noted was about a state that nobody had; this one is applied.
+    scope.annotate(keys.UNCONFIRMED_APPLY, None)
 
 
 def _back_up(scope: Scope, books: Books, previous: int) -> None:

@@ -1,0 +1,123 @@
+"""What chaos found once, told again as plain stories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.chaos.cloud import Site
+from tests.chaos.witness import Fault, WitnessedWorld
+from tests.world import TEAM
+
+from captf_controllers.api import annotations as keys
+from captf_runtime.objects import NAMESPACE, SECRET, annotations_of, name_of
+from captf_runtime.testing import faults
+
+CLUSTER = Site("TerraformCluster", "prod")
+MACHINE = Site("TerraformMachine", "m1")
+POOL = Site("TerraformMachinePool", "p1")
+SITES = (CLUSTER, MACHINE, POOL)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[WitnessedWorld]:
+    with WitnessedWorld() as world:
+        yield world
+
+
+@pytest.fixture
+def world(shared: WitnessedWorld) -> WitnessedWorld:
+    shared.stage_cloud("the beginning", lambda: None)
+    return shared
+
+
+def provision(world: WitnessedWorld, site: Site) -> None:
+    world.add(site.kind, site.name)
+    world.provision(site.kind, site.name)
+
+
+def applying(world: WitnessedWorld, site: Site) -> None:
+    """The first apply of an object runs."""
+    if site != CLUSTER:
+        provision(world, CLUSTER)
+    world.add(site.kind, site.name)
+    for _ in range(3):
+        world.witness(site)
+    for job in world.unfinished(site):
+        world.begin(job)
+
+
+def test_a_failed_drift_check_is_told_once(world: WitnessedWorld) -> None:
+    """A later pass no longer has the runner's result, and must not tell another story than the first."""
+    provision(world, CLUSTER)
+    world.advance(2000)
+    world.witness(CLUSTER)
+    for job in world.unfinished(CLUSTER):
+        world.finish(job, "failed")
+    lost = Fault(faults.internal_error(after_commit=True), "create,update,patch,delete", after=2)
+    world.witness(CLUSTER, fault=lost)
+    for _ in range(3):
+        world.witness(CLUSTER)
+    told = [event for event in world.events.of("JobFailed") if "drift" in event["related"]]
+    assert len(told) == 1
+    assert "step validate failed" in world.condition(*place(CLUSTER), "DriftJobSucceeded")["message"]
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.kind)
+def test_a_namespace_deleted_while_the_first_apply_runs_holds_the_object(
+    world: WitnessedWorld, site: Site
+) -> None:
+    """State, records and Job go at once: only the object itself can remember that an apply ran."""
+    applying(world, site)
+    world.client.delete(NAMESPACE, TEAM, propagation_policy="Background")
+    for job in world.unfinished():
+        world.kill(job, "done-unwritten")
+    world.step()
+    assert not world.secrets_of(site)
+    for _ in range(3):
+        world.witness(site)
+    obj = world.object_at(site)
+    assert obj is not None
+    assert world.says(*place(site), "StateReadable") == "False/ApplyOutcomeUnknown"
+    recorded = annotations_of(obj)[keys.UNCONFIRMED_APPLY]
+    assert recorded in world.condition(*place(site), "StateReadable")["message"]
+    # The one who looked at the provider says that nothing is left there.
+    world.cloud.excuse(site, "removed by hand")
+    world.annotate(*place(site), confirm_no_resources=recorded)
+    world.witness(site)
+    assert not world.guarded(site)
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.kind)
+def test_a_first_apply_that_vanished_with_its_records_is_not_repeated(
+    world: WitnessedWorld, site: Site
+) -> None:
+    applying(world, site)
+    for secret in world.secrets_of(site):
+        world.remove(SECRET, name_of(secret))
+    for job in world.unfinished(site):
+        world.kill(job, "done-unwritten")
+    for _ in range(3):
+        world.witness(site)
+    assert world.says(*place(site), "StateReadable") == "False/ApplyOutcomeUnknown"
+    assert not world.unfinished(site)
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.kind)
+def test_a_namespace_deleted_right_after_the_first_apply_holds_the_object(
+    world: WitnessedWorld, site: Site
+) -> None:
+    """The apply succeeded, no pass has seen that, and every Secret is gone; its Job still is there."""
+    applying(world, site)
+    for job in world.unfinished(site):
+        world.finish(job, "succeeded")
+    for secret in world.secrets_of(site):
+        world.remove(SECRET, name_of(secret))
+    world.delete(*place(site))
+    for _ in range(3):
+        world.witness(site)
+    assert world.says(*place(site), "StateReadable") == "False/StateLost"
+
+
+def place(site: Site) -> tuple[str, str]:
+    return site.kind, site.name
