@@ -40,6 +40,7 @@ __all__ = ["GRACE_PERIOD", "LeaderElectionConfig", "Manager"]
 GRACE_PERIOD: Final = 20.0
 CACHE_SYNC_TIMEOUT: Final = 120.0
 _READY_POLL: Final = 0.02
+_ELECTION_CONNECTIONS: Final = 2
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _logger = get_logger(__name__)
 
@@ -62,7 +63,7 @@ class LeaderElectionConfig:
 
     Args:
         namespace, name: of the Lease.
-        client: with a connection pool of its own; None: the manager's client.
+        client: with a connection pool of its own; None: the manager's server, over connections of its own.
         identity: of this process; empty: made from the host name.
         times: durations, see `ElectionTimes`.
     """
@@ -362,6 +363,9 @@ class Manager:
         client = config.client if config.client is not None else self.client
         if client is None:
             raise ValueError("leader_election: needs a client, its own or the manager's")
+        if config.client is None and hasattr(client, "dedicated"):
+            # Workers that use up all connections must not cost the leadership.
+            client = client.dedicated(pool_size=_ELECTION_CONNECTIONS, suffix="leader-election")
         self._elector = LeaderElector(
             client,
             namespace=config.namespace,
