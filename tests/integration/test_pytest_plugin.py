@@ -58,6 +58,8 @@ def test_a_failing_controller_fails_the_test(pytester: pytest.Pytester) -> None:
                 pass
         """
     )
-    result = pytester.runpytest("-p", "captf_runtime.testing.pytest_plugin", "-p", "no:cacheprovider")
+    # By its module alone, whether or not the package is installed with its entry point.
+    plugins = ("no:captf_runtime", "captf_runtime.testing.pytest_plugin", "no:cacheprovider")
+    result = pytester.runpytest(*(flag for plugin in plugins for flag in ("-p", plugin)))
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*broken: ValueError('broken on purpose')*"])
