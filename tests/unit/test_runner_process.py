@@ -91,8 +91,8 @@ def test_an_interruption_sends_one_sigterm(tmp_path: Path) -> None:
 def test_plugins_get_no_sigterm(tmp_path: Path) -> None:
     running = Running(tmp_path, interrupt)
     ended = running.run(
-        "sh -c 'trap \"echo plugin >&2\" TERM; echo ready; sleep 0.3; echo plugin-done' &"
-        "trap 'wait; exit 0' TERM; wait"
+        "trap 'wait; exit 0' TERM;"
+        "sh -c 'trap \"echo plugin >&2\" TERM; echo ready; sleep 0.3; echo plugin-done' & wait"
     )
     assert running.stderr == b""
     assert b"plugin-done" in running.stdout

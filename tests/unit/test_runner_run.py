@@ -271,10 +271,10 @@ class TestDecisions:
 
 class TestFailures:
     def test_a_failing_step_ends_the_run(self, image: FakeImage) -> None:
-        image.script("init", "echo 'Error: Failed to query' >&2; echo noise >&2; exit 7")
+        image.script("init", "echo noise >&2; echo 'Error: Failed to query' >&2; echo 'no host' >&2; exit 7")
         ran = image.run("apply")
         assert (ran.exit, ran.steps) == (1, [("init", 7)])
-        assert ran.error == {"kind": "step", "step": "init", "tail": "Error: Failed to query"}
+        assert ran.error == {"kind": "step", "step": "init", "tail": "Error: Failed to query: no host"}
         assert "noise" in ran.stderr
 
     def test_a_silent_failure_names_the_step_and_its_exit_code(self, image: FakeImage) -> None:
