@@ -1,8 +1,8 @@
 """A cloud that remembers what really exists, and the runs that change it.
 
-Expected flow: a run reads its object's state when its Job is created, as Terraform does before it changes
-anything; ending the run changes the cloud and, as far as the outcome lets it, the state Secrets. The cloud
-knows nothing of CAPTF: what exists is what applies created and no destroy removed.
+Expected flow: a run reads its object's state when its pod starts, and takes a missing one for an empty one, as
+Terraform does; ending the run changes the cloud and, as far as the outcome lets it, the state Secrets. The
+cloud knows nothing of CAPTF: what exists is what applies created and no destroy removed.
 
 A resource is *excused* once a user decided to leave it untracked, or made that so: abandon, Retain, external
 management, a stripped finalizer, a restore of a state that does not know it, a wrong confirmation, or the
@@ -71,6 +71,7 @@ class Stored:
     ids: tuple[str, ...] | None = None
     serial: int = 0
     secrets: tuple[str, ...] = ()
+    lineage: str = ""
 
     @property
     def missing(self) -> bool:
@@ -194,7 +195,7 @@ class ChaosWorld(World):
             document = json.loads(stream.decompress(payload))
             if not stream.eof or document["version"] != 4:
                 return Stored(secrets=found)
-            return Stored(ids_of(document), document["serial"], found)
+            return Stored(ids_of(document), document["serial"], found, str(document.get("lineage")))
         except (KeyError, ValueError, zlib.error, TypeError):
             return Stored(secrets=found)
 
@@ -204,7 +205,7 @@ class ChaosWorld(World):
         return Site(labels_of(job)[OWNER_KIND], labels_of(job)[OWNER_NAME])
 
     def note_jobs(self) -> list[Run]:
-        """Take note of the Jobs that are new: each has read its state now."""
+        """Take note of the Jobs that are new."""
         new = []
         for job in self.stored(JOB):
             if uid_of(job) in self.cloud.runs or OP not in labels_of(job):
@@ -231,13 +232,23 @@ class ChaosWorld(World):
         run = self.run_of(job)
         if not run.started and self.look(POD, f"{name_of(job)}-x7k2p") is None:
             self.start_pod(self.client.get(JOB, name_of(job), TEAM))
-        run.started = True
+        self._read(run)
+
+    def _read(self, run: Run) -> None:
+        """The run has initialised its backend: it knows the state, and made one where there was none."""
+        if run.started:
+            return
+        run.started, run.state = True, self.state_of(run.site)
+        if run.state.missing and self._stored(run, (), {}, 1):
+            run.state = self.state_of(run.site)
 
     def finish(self, job: Object, outcome: Outcome, effect: Effect = "nothing", pieces: int = 1) -> None:
         """End a Job. ``effect`` says how far one came that did not succeed."""
         run = self.run_of(job)
         if outcome in ("image-layout", "pull-failed", "blocked"):
             effect = "nothing"
+        else:
+            self._read(run)
         if outcome not in ("no-result",) and effect == "done-unwritten":
             effect = "done"
         if outcome == "succeeded" and not self.change(run, "done", pieces, complete=True):
@@ -246,7 +257,6 @@ class ChaosWorld(World):
             outcome = "no-result"
         reached = effect != "nothing"
         steps = ("init", "validate", "apply") if reached or outcome == "succeeded" else ("init", "validate")
-        run.started = True
         self.finish_job(self.client.get(JOB, name_of(job), TEAM), outcome, steps=steps)
 
     def kill(self, job: Object, effect: Effect, *, pod_stays: bool = False) -> None:
@@ -274,27 +284,27 @@ class ChaosWorld(World):
                 if effect == "done-unwritten":
                     return True
                 try:
-                    self.store(run.site, ids, outputs, pieces)
+                    self.store(run, ids, outputs, pieces)
                 except Forbidden:
                     return False
                 return True
             case "destroy":
-                if run.state.missing:
-                    return False
                 self.cloud.destroy(run)
-                return effect == "done-unwritten" or self._stored(run.site, (), {}, pieces)
+                return effect == "done-unwritten" or self._stored(run, (), {}, pieces)
             case "restore":
                 return self._push(run, pieces)
             case _:
-                return not run.state.missing
+                return True
 
     def extra_outputs(self, kind: str) -> dict[str, Any]:
         return {}
 
-    def store(self, site: Site, ids: Sequence[str], outputs: dict[str, Any], pieces: int) -> None:
-        """Write a state as the backend does: a new serial, its chunks, and no surplus chunk left."""
+    def store(self, run: Run, ids: Sequence[str], outputs: dict[str, Any], pieces: int) -> None:
+        """Write a state as the backend does: a new serial of the lineage that was read, and its chunks."""
+        site = run.site
         serial = max(self.state_of(site).serial, 0) + 1
         document = json.loads(state_secrets.document(serial=serial, outputs=outputs, resources=0))
+        document["lineage"] = run.state.lineage or self._new_lineage()
         document["resources"] = [
             {
                 "mode": "managed",
@@ -306,9 +316,13 @@ class ChaosWorld(World):
         ]
         self._write(site, json.dumps(document).encode(), pieces)
 
-    def _stored(self, site: Site, ids: Sequence[str], outputs: dict[str, Any], pieces: int) -> bool:
+    def _new_lineage(self) -> str:
+        self.cloud.made += 1
+        return f"lineage-{self.cloud.made}"
+
+    def _stored(self, run: Run, ids: Sequence[str], outputs: dict[str, Any], pieces: int) -> bool:
         try:
-            self.store(site, ids, outputs, pieces)
+            self.store(run, ids, outputs, pieces)
         except Forbidden:
             return False
         return True

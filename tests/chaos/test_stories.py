@@ -10,7 +10,7 @@ from tests.chaos.witness import Fault, WitnessedWorld
 from tests.world import TEAM
 
 from captf_controllers.api import annotations as keys
-from captf_runtime.objects import NAMESPACE, SECRET, annotations_of, name_of
+from captf_runtime.objects import JOB, NAMESPACE, SECRET, annotations_of, name_of
 from captf_runtime.testing import faults
 
 CLUSTER = Site("TerraformCluster", "prod")
@@ -117,6 +117,55 @@ def test_a_namespace_deleted_right_after_the_first_apply_holds_the_object(
     for _ in range(3):
         world.witness(site)
     assert world.says(*place(site), "StateReadable") == "False/StateLost"
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.kind)
+def test_a_destroy_that_found_no_state_destroyed_nothing(world: WitnessedWorld, site: Site) -> None:
+    """Terraform takes a missing state for an empty one and is content; the object is held until a restore."""
+    if site != CLUSTER:
+        provision(world, CLUSTER)
+    provision(world, site)
+    world.delete(*place(site))
+    world.witness(site)
+    (destroy,) = world.unfinished(site)
+    for name in world.state_of(site).secrets:
+        world.remove(SECRET, name)
+    world.finish(destroy, "succeeded")
+    for _ in range(3):
+        world.witness(site)
+    assert world.says(*place(site), "StateReadable") == "False/StateLost"
+    message = world.condition(*place(site), "StateReadable")["message"]
+    assert name_of(destroy) in message
+    assert "captf.io/restore-state" in message
+    # Without the Job that told, the object still says that it applied before.
+    world.remove(JOB, name_of(destroy))
+    world.witness(site)
+    assert world.says(*place(site), "StateReadable") == "False/StateLost"
+    serial = world.get(*place(site))["status"]["stateBackups"][0]["serial"]
+    world.annotate(*place(site), restore_state=str(serial))
+    for _ in range(5):
+        world.witness(site)
+        for job in world.unfinished(site):
+            world.finish(job, "succeeded")
+    assert not world.guarded(site)
+    assert not world.cloud.tracked(site)
+
+
+@pytest.mark.parametrize("site", [CLUSTER, POOL], ids=lambda site: site.kind)
+def test_a_refresh_that_found_no_state_leads_to_no_second_apply(world: WitnessedWorld, site: Site) -> None:
+    if site != CLUSTER:
+        provision(world, CLUSTER)
+    provision(world, site)
+    world.advance(2000)
+    world.witness(site)
+    (check,) = world.unfinished(site)
+    for name in world.state_of(site).secrets:
+        world.remove(SECRET, name)
+    world.finish(check, "succeeded")
+    for _ in range(3):
+        world.witness(site)
+    assert world.says(*place(site), "StateReadable") == "False/StateLost"
+    assert not world.unfinished(site)
 
 
 def place(site: Site) -> tuple[str, str]:

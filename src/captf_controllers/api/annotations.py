@@ -71,6 +71,7 @@ APPROVAL_HASH: Final = "captf.io/approval-hash"
 CLUSTER_OUTPUTS_HASH: Final = "captf.io/cluster-outputs-hash"
 HELD_CLUSTER_OUTPUTS: Final = "captf.io/held-cluster-outputs"
 STATE_LOCK_VERSION: Final = "captf.io/state-lock-version"
+STATE_LINEAGE: Final = "captf.io/state-lineage"
 
 # Read only.
 CLONED_FROM_NAME: Final = "cluster.x-k8s.io/cloned-from-name"

@@ -299,7 +299,7 @@ class _Examiner:
         )
         kept = found.kept
         if reading.state is not None:
-            hold = untouched_state(signals)
+            hold = untouched_state(signals, names.state_secret(found.suffix))
         else:
             signal = ever_applied(signals, lambda: kept is not None and bool(kept.backups))
             hold = missing_state(signals, signal, names.state_secret(found.suffix))

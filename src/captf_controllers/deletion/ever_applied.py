@@ -64,15 +64,23 @@ def missing_state(signals: Signals, signal: Signal | None, base_secret: str) -> 
     return _unknown_outcome(signals, "ended without a result before any state was written")
 
 
-def untouched_state(signals: Signals) -> Hold | None:
+def untouched_state(signals: Signals, base_secret: str, destroyed_by: str = "") -> Hold | None:
     """What a state means that nothing was ever written to: a hold, or None for a state like any other.
 
-    Backends write such a state when they are initialised, so it says no more than a missing one about an
-    apply that was killed: the runtimes store what they created only from time to time. Backups do not count
-    as a signal here, since they may be of that very state.
+    Backends write such a state when they are initialised, so it says no more than a missing one: about an
+    apply that was killed, since the runtimes store what they created only from time to time, and about an
+    object that applied before, whose own state went missing while a Job was about to read it. What an apply
+    wrote keeps its inputs hash even when a destroy has emptied it. Backups do not count as a signal here, since
+    they may be of that very state.
+
+    Args:
+        destroyed_by: a destroy Job that ran on this state and not on the one that it was started for.
     """
-    if ever_applied(signals, lambda: False) is not None:
-        return None
+    if destroyed_by or ever_applied(signals, lambda: False) is not None:
+        cause = f"the state Secret {base_secret} describes nothing although the object applied before"
+        if destroyed_by:
+            cause += f"; destroy Job {destroyed_by} found nothing to destroy in it"
+        return Hold("StateLost", cause)
     return _unknown_outcome(signals, "ended without a result and without a word in the state")
 
 

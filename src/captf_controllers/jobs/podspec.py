@@ -131,6 +131,7 @@ class JobRequest:
             name of the vanished or crashed Job.
         cluster_outputs_hash, held_cluster_outputs: of a pool's apply.
         state_lock_version: the state lock's version now, for an apply.
+        state_lineage: the lineage of the state that a destroy is started for, "" when it has none.
     """
 
     target: JobTarget
@@ -156,6 +157,7 @@ class JobRequest:
     cluster_outputs_hash: str = ""
     held_cluster_outputs: bool = False
     state_lock_version: str = ""
+    state_lineage: str = ""
 
     @property
     def name(self) -> str:
@@ -248,6 +250,8 @@ def _annotations(request: JobRequest) -> dict[str, str]:
         found[keys.RESTORE_SERIAL] = str(request.restore.serial)
     if request.image_fallbacks and request.op not in ("apply", "plan"):
         found[keys.IMAGE_FALLBACKS] = render_image_list(request.image_fallbacks)
+    if request.op == "destroy" and request.state_lineage:
+        found[keys.STATE_LINEAGE] = request.state_lineage
     if request.op != "apply":
         return found
     if request.drift_remediation:

@@ -210,6 +210,9 @@ def _job_condition(
         if now.reason == "DestructivePlanBlocked":
             named = before is not None and job_in_message(before.message) == name and not changed(before, now)
             return _outcome(now, job) if job is not None and job.newly and not named else None
+        if job is not None and not job.newly:
+            # Told when it was read; it is the newest again because a newer one was deleted.
+            return None
         if changed(before, now) or (before is not None and before.message != now.message):
             return _outcome(now, job or JobReport(name=name, op="", newly=False))
         return None

@@ -67,6 +67,7 @@ class Books:
     requeue_lag: bool = False
     vanished: str = ""
     destroy_gone: str = ""
+    destroyed_nothing: str = ""
 
     def newest(self, *ops: str) -> FinishedJob | None:
         """The newest finished Job of one of the operations."""

@@ -24,6 +24,7 @@ from captf_controllers.deletion.facts import CredentialsObstacle, EarlyFacts, Fa
 from captf_controllers.deletion.secrets import list_backups
 from captf_controllers.inputs.build import Inputs, InputsRequest, gather
 from captf_controllers.inputs.records import choose_record
+from captf_controllers.observability.conditions import job_message
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import config as configuration
 from captf_controllers.reconcile import credentials as credential_step
@@ -33,6 +34,8 @@ from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
 from captf_controllers.reconcile.start import StartRequest, Stopped, live_credentials_obstacle, start
 from captf_controllers.reconcile.state_step import StateView
+from captf_controllers.state.reader import fetch_state
+from captf_controllers.state.reading import classify
 from captf_controllers.state.restore import RestoreEvaluation
 from captf_runtime.client.errors import NotFound
 from captf_runtime.objects import NAMESPACE, is_deleting
@@ -78,7 +81,7 @@ def _early_facts(scope: Scope, books: Books) -> EarlyFacts:
 
     Dependents are listed only when they can matter: live, past the watch filter, and for a cluster alone.
     """
-    succeeded = destroys.succeeded(books.finished, scope.conditions)
+    succeeded = destroys.succeeded(books.finished, scope.conditions) and not _another_state(scope, books)
     if succeeded or scope.kind != TERRAFORM_CLUSTER:
         return EarlyFacts(subject=scope.subject, destroy_succeeded=succeeded)
     dependents = tuple(scope.adapter.dependents(scope))
@@ -87,6 +90,33 @@ def _early_facts(scope: Scope, books: Books) -> EarlyFacts:
     return EarlyFacts(
         subject=scope.subject, dependents=dependents, cluster_name=scope.lease_owner.cluster_name
     )
+
+
+def _another_state(scope: Scope, books: Books) -> bool:
+    """Whether the destroy that succeeded ran on another state than it was started for.
+
+    Terraform takes a missing state for an empty one, destroys nothing and is content. So does a destroy whose
+    state was removed before it was read, and the state that it leaves has a new lineage. A state that lists
+    resources was brought back since. No state at all says nothing: a cleanup may have been cut short.
+    """
+    destroy = books.newest("apply", "destroy")
+    recorded = destroy.job.annotations.get(keys.STATE_LINEAGE, "") if destroy is not None else ""
+    if destroy is None or not recorded:
+        return False
+    suffix = scope.names.suffix
+    state = classify(suffix, fetch_state(scope.client, scope.namespace, suffix)).state
+    if state is None or (state.lineage == recorded and not state.managed_resources):
+        return False
+    books.destroyed_nothing = destroy.name
+    scope.observe(
+        Observation(
+            types.APPLY_JOB_SUCCEEDED,
+            types.FALSE,
+            reasons.DESTROY_FAILED,
+            job_message(destroy.name, "it did not run on the state that is there now"),
+        )
+    )
+    return True
 
 
 def _facts(
@@ -168,6 +198,7 @@ def _start(
         config=gathered.config,
         credentials=prepared,
         lock=gathered.lock,
+        state_lineage=view.state.lineage if view.state is not None else "",
     )
     scope.env.metrics.decision(scope.kind.kind, step.operation, request.reason)
     ended = start(scope, request, chosen)

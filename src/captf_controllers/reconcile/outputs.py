@@ -39,7 +39,7 @@ def map_state(scope: Scope, books: Books, view: StateView) -> None:
     A destroy takes the outputs out of the state before the last resource is gone: that breaks no contract, and
     what was published stays as long as the object.
     """
-    if view.state is None:
+    if view.state is None or view.hold is not None:
         if view.hold is None:
             _nothing_yet(scope)
         return

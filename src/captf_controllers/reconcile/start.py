@@ -63,6 +63,7 @@ class StartRequest:
     config: EffectiveConfig
     credentials: Credentials
     lock: Lock | None
+    state_lineage: str = ""
     decision: Decision | None = None
 
 
@@ -173,6 +174,7 @@ def _job_request(scope: Scope, request: StartRequest, material: Material) -> Job
         after_failed_apply=apply and books.last_apply_failed,
         after_interrupted_apply=unconfirmed_apply.recorded(scope, books.records) if apply else "",
         cluster_outputs_hash=inputs.exports_hash if apply and inputs is not None else "",
+        state_lineage=request.state_lineage,
         held_cluster_outputs=apply and inputs is not None and inputs.held_exports,
         state_lock_version=(lock_version(scope.client, scope.namespace, scope.names.suffix) if apply else ""),
     )

@@ -128,7 +128,11 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
         missing = missing_state(known, signal, names.state_secret(scope.names.suffix))
         view.hold = _unless_confirmed(scope, books, missing)
     elif reading.state.untouched:
-        view.hold = _unless_confirmed(scope, books, untouched_state(known))
+        view.hold = _unless_confirmed(
+            scope,
+            books,
+            untouched_state(known, names.state_secret(scope.names.suffix), books.destroyed_nothing),
+        )
     if view.hold is None and reading.state is not None:
         scope.observe(Observation(types.STATE_READABLE, types.TRUE, reasons.STATE_READ))
         return
