@@ -230,9 +230,17 @@ class ChaosWorld(World):
     def begin(self, job: Object) -> None:
         """The pod of a Job runs."""
         run = self.run_of(job)
-        if not run.started and self.look(POD, f"{name_of(job)}-x7k2p") is None:
-            self.start_pod(self.client.get(JOB, name_of(job), TEAM))
-        self._read(run)
+        if self._has_pod(job):
+            self._read(run)
+
+    def _has_pod(self, job: Object) -> bool:
+        """Whether the pod could be made: not where its ServiceAccount was swept, as of a stripped object."""
+        if self.look(POD, f"{name_of(job)}-x7k2p") is None:
+            try:
+                self.start_pod(self.client.get(JOB, name_of(job), TEAM))
+            except Forbidden:
+                return False
+        return True
 
     def _read(self, run: Run) -> None:
         """The run has initialised its backend: it knows the state, and made one where there was none."""
@@ -245,6 +253,9 @@ class ChaosWorld(World):
     def finish(self, job: Object, outcome: Outcome, effect: Effect = "nothing", pieces: int = 1) -> None:
         """End a Job. ``effect`` says how far one came that did not succeed."""
         run = self.run_of(job)
+        if not self._has_pod(job):
+            self.end_job(job, succeeded=False)
+            return
         if outcome in ("image-layout", "pull-failed", "blocked"):
             effect = "nothing"
         else:
