@@ -216,7 +216,7 @@ def test_the_readiness_check_dials_the_own_listener(webhook: Running, tmp_path: 
 
 def test_denials_are_logged_without_values(webhook: Running, capsys: pytest.CaptureFixture[str]) -> None:
     level = log.get_level()
-    log.set_level("info")
+    log.configure("info", "text")
     try:
         violation = Violation("FieldValueInvalid", "spec.variables[0]", "(value omitted)")
         request = {"uid": "u", "kind": {"kind": "Machine"}, "name": "m", "userInfo": {"username": "jane"}}
@@ -226,7 +226,7 @@ def test_denials_are_logged_without_values(webhook: Running, capsys: pytest.Capt
         body = {"request": {**request, "object": {"spec": {"variables": ["hunter2"]}}}}
         webhook.review(json.dumps(body).encode())
     finally:
-        log.set_level(level)
+        log.configure(level, "text")
     text = capsys.readouterr().err
     assert "admission denied" in text
     assert "spec.variables[0] (FieldValueInvalid)" in text
