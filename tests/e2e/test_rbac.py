@@ -50,6 +50,7 @@ _OWN, _CAPI = TERRAFORM_PLAN.group, CLUSTER.group
 NOT_LIVED: dict[tuple[str, str, str], str] = {
     ("", "pods", "get"): "a pod by its name",
     **{("", "events", verb): "Events of API servers before events.k8s.io/v1" for verb in ("create", "patch")},
+    ("batch", "jobs", "get"): "a Job that the cache may not show yet: a matter of moments",
     ("batch", "jobs", "delete"): "the history limits and Jobs that are stuck",
     (RBAC, "clusterroles", "bind"): "asked by the API server itself, when the runner's binding is made",
     **{(_CAPI, "machines", verb): "remediation" for verb in ("get", "patch")},

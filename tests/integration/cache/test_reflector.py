@@ -793,7 +793,8 @@ def test_an_object_nested_too_deeply_is_left_out_and_disturbs_no_other(levels: i
     script = Steps([lambda reply: reply.send(200, first)], [changes])
     with running(script) as run:
         told = [(type(event).__name__, event.obj.header.name) for event in run.wait_for_events(5)]
-        assert told == [("Added", "a"), ("Added", "z"), ("Deleted", "a"), ("Added", "b"), ("Added", "a")]
+        assert told[:3] == [("Added", "a"), ("Added", "z"), ("Deleted", "a")]
+        assert sorted(told[3:]) == [("Added", "a"), ("Added", "b")]
         assert [header.name for header in run.cache.headers(CONFIG_MAP)] == ["a", "b", "z"]
         assert (len(run.lists), len(run.watches)) == (1, 1), "nothing is asked for again"
         assert run.count("captf_runtime_informer_decode_errors_total") == 4
