@@ -308,3 +308,49 @@ def test_nothing_waits_for_ever(owner, data):
         assert isinstance(started, Created)
     finally:
         world.close()
+
+
+def test_a_wait_gives_back_no_lease_that_another_start_of_the_same_job_holds():
+    """Two managers start the same Job; the one that the gate stops leaves the lease to the one that got by."""
+    world = World()
+    try:
+        world.start(MACHINE, "apply", 1)
+        world.start(MACHINE, "apply", 1)
+        first, second = world.passes
+        while not first.waits_to_create:
+            first.step()
+        world.start(CLUSTER, "destroy", 1)
+        _run(world.passes[-1])
+        first.step()
+        _run(second)
+        world.start(CLUSTER, "destroy", 1)
+        _run(world.passes[-1])
+        world.check()
+        assert set(world.running()) == {"captf-web-apply-a1"}
+    finally:
+        world.close()
+
+
+def test_a_lease_in_the_own_name_frees_itself_while_the_gate_is_closed():
+    """A start that was killed left its lease; waiting for the cluster must not keep it alive for ever."""
+    world = World()
+    try:
+        world.start(MACHINE, "apply", 1)
+        killed = world.passes[-1]
+        while not killed.waits_to_create:
+            killed.step()
+        killed.kill()
+        for _ in range(4):
+            for owner, op in ((CLUSTER, "apply"), (MACHINE, "apply")):
+                world.start(owner, op, 1)
+                _run(world.passes[-1])
+            world.check()
+            world.pass_time(31)
+        assert "captf-prod-apply-a1" in world.running()
+    finally:
+        world.close()
+
+
+def _run(item: Pass) -> None:
+    while not item.done:
+        item.step()

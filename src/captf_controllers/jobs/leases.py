@@ -17,7 +17,7 @@ before the read that depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -221,39 +221,46 @@ def acquire_leases(client: Verbs, request: LeaseRequest, clock: Clock) -> Acquir
     a waiting cluster refreshes the leases that it keeps, so that new machine operations queue behind it.
 
     Guarantees: after `Acquired` the run lease, and for a gated cluster operation the write lease, are held in
-    the Job's name and were written by this call. After `Wait` no lease is held but by a cluster that waits
-    for machine operations. After an error of the gate the leases are given back.
+    the Job's name and were written by this call. After `Wait`, and after an error of the gate, what this call
+    took is given back, but by a cluster that waits for machine operations. A lease that was in the Job's name
+    before is not: a start of another manager may be about to create that Job under it. It frees itself.
 
     Raises:
         ApiError: a request failed.
     """
     owner = request.owner
-    run = _acquire(client, owner.run_lease, _RUN, request, clock)
+    run = _acquire(client, owner.run_lease, _RUN, request, clock, gate=not owner.is_cluster and request.gated)
+    if isinstance(run, Wait):
+        return run
     if isinstance(run, _Busy):
         return Wait(
             reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, "this object", run.holder), run.holder
         )
     if not request.gated:
         return Acquired(run.took_over_from)
+    taken = [run]
     try:
-        return _pass_gate(client, request, clock, run)
+        return _pass_gate(client, request, clock, taken)
     except Exception:
-        release_leases(client, owner, request.job_name)
+        _give_back(client, request, taken)
         raise
 
 
-def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, run: _Taken) -> Acquired | Wait:
-    owner = request.owner
+def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, taken: list[_Taken]) -> Acquired | Wait:
+    owner, run = request.owner, taken[0]
     if not owner.is_cluster:
-        live = _live(client, owner.namespace, owner.write_lease, clock.now())
-        if live is None:
+        closed = _closed_gate(client, request, clock)
+        if closed is None:
             return Acquired(run.took_over_from)
-        release_leases(client, owner, request.job_name)
-        message = _wait_message(request, f"the TerraformCluster of cluster {owner.cluster_name}", live.holder)
-        return Wait(reasons.WAITING_FOR_CLUSTER_OPERATION, message, live.holder)
+        _give_back(client, request, taken)
+        return closed
     write = _acquire(client, owner.write_lease, _CLUSTER, request, clock)
-    if isinstance(write, _Busy):
-        release_leases(client, owner, request.job_name)
+    if isinstance(write, _Taken):
+        taken.append(write)
+    else:
+        _give_back(client, request, taken)
+        if isinstance(write, Wait):
+            return write
         what = f"the TerraformCluster of cluster {owner.cluster_name}"
         return Wait(reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, what, write.holder), write.holder)
     busy = _machine_operations(client, owner, clock.now())
@@ -266,6 +273,42 @@ def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, run: _Taken) 
         f"(Jobs {listed}); new ones wait until this one is done"
     )
     return Wait(reasons.WAITING_FOR_MACHINE_OPERATIONS, message + _way_out(request))
+
+
+def _closed_gate(client: Verbs, request: LeaseRequest, clock: Clock) -> Wait | None:
+    """The wait of a machine or pool for an operation of its cluster, None while there is none."""
+    owner = request.owner
+    live = _live(client, owner.namespace, owner.write_lease, clock.now())
+    if live is None:
+        return None
+    message = _wait_message(request, f"the TerraformCluster of cluster {owner.cluster_name}", live.holder)
+    return Wait(reasons.WAITING_FOR_CLUSTER_OPERATION, message, live.holder)
+
+
+def _give_back(client: Verbs, request: LeaseRequest, taken: Sequence[_Taken]) -> None:
+    """Delete the leases that this call took, each only as this call wrote it. Failures are only logged."""
+    for lease in reversed(taken):
+        if lease.again:
+            continue
+        try:
+            client.delete(
+                LEASE,
+                name_of(lease.written),
+                request.owner.namespace,
+                propagation_policy="Background",
+                uid=uid_of(lease.written),
+                resource_version=resource_version_of(lease.written),
+            )
+        except (NotFound, Conflict):
+            continue
+        except ApiError as error:
+            logger.warning(
+                "lease not released",
+                namespace=request.owner.namespace,
+                lease=name_of(lease.written),
+                job=request.job_name,
+                err=error,
+            )
 
 
 def run_lease_fresh(client: Verbs, request: LeaseRequest, clock: Clock) -> bool | str:
@@ -371,6 +414,10 @@ def delete_leases(client: Verbs, owner: LeaseOwner) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
+    """A lease as this call wrote it; ``again`` when it was in the Job's name before."""
+
+    written: Object
+    again: bool = False
     took_over_from: tuple[str, ...] = ()
 
 
@@ -379,15 +426,19 @@ class _Busy:
     holder: str
 
 
-def _acquire(client: Verbs, name: str, which: str, request: LeaseRequest, clock: Clock) -> _Taken | _Busy:
+def _acquire(
+    client: Verbs, name: str, which: str, request: LeaseRequest, clock: Clock, *, gate: bool = False
+) -> _Taken | _Busy | Wait:
+    """Take one lease. With `gate`, one that is in the Job's name already is left alone while the gate is closed:
+    refreshed in every pass that waits, it would never free itself, and the cluster would wait for ever."""
     namespace = request.owner.namespace
     try:
-        client.create(LEASE, _lease(name, which, request, clock.now()), namespace)
+        created = client.create(LEASE, _lease(name, which, request, clock.now()), namespace)
     except AlreadyExists:
         pass
     else:
         request.memory.took(namespace, name, request.job_name)
-        return _Taken()
+        return _Taken(created)
     try:
         lease = client.get(LEASE, name, namespace)
     except NotFound:
@@ -395,17 +446,20 @@ def _acquire(client: Verbs, name: str, which: str, request: LeaseRequest, clock:
     holder = holder_of(lease)
     if holder != request.job_name and not _may_take(client, lease, request, clock.now()):
         return _Busy(holder)
+    again = holder == request.job_name
+    if again and gate:
+        closed = _closed_gate(client, request, clock)
+        if closed is not None:
+            return closed
     mine = _lease(name, which, request, clock.now())
     mine["metadata"]["uid"] = uid_of(lease)
     mine["metadata"]["resourceVersion"] = resource_version_of(lease)
     try:
-        client.update(LEASE, mine)
+        written = client.update(LEASE, mine)
     except (Conflict, NotFound):
         return _Busy("")
     request.memory.took(namespace, name, request.job_name)
-    if holder in ("", request.job_name):
-        return _Taken()
-    return _Taken((holder,))
+    return _Taken(written, again, () if again or not holder else (holder,))
 
 
 def _may_take(client: Verbs, lease: Object, request: LeaseRequest, now: datetime) -> bool:
