@@ -39,6 +39,30 @@ class PlanSummary(Wire, frozen=True):
     truncated: Annotated[bool | None, doc("Whether resources are left out.")] = None
 
 
+def counts_text(
+    *,
+    create: int | None,
+    update: int | None,
+    replace: int | None,
+    delete: int | None,
+    imported: int | None,
+    move: int | None,
+    forget: int | None,
+    output_changes: int | None,
+) -> str:
+    """The counts of a plan for people: the four that matter always, the others when there are any."""
+    text = f"{create or 0} to create, {update or 0} to update, {replace or 0} to replace, {delete or 0} to delete"
+    for count, what in (
+        (imported, "to import"),
+        (move, "to move"),
+        (forget, "to forget"),
+        (output_changes, "outputs to change"),
+    ):
+        if count:
+            text += f", {count} {what}"
+    return text
+
+
 class TerraformPlanSpec(Wire, frozen=True):
     """A plan, and whether someone approved it."""
 

@@ -15,7 +15,7 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import names
 from captf_controllers.api.cluster import ApplyPolicy
 from captf_controllers.api.plan import PlanPhase, PlanReason, PlanSummary
-from captf_controllers.approvals.plans import PlanView, approve_command, counts, live_plan
+from captf_controllers.approvals.plans import PlanView, approve_command, counts
 from captf_controllers.jobs.outcomes import FinishedJob
 from captf_controllers.jobs.result import PlanSummary as ResultPlan
 
@@ -214,9 +214,3 @@ def blocked_message(job: FinishedJob | None, plan: PlanView | None, namespace: s
     )
     affected = ", ".join(plan.summary.resources or ())
     return f"{text}. Affected: {affected}" if affected else text
-
-
-def waiting_plan(plans: Sequence[PlanView], wanted_hash: str | None) -> PlanView | None:
-    """The live plan, when it is for the inputs at hand."""
-    plan = live_plan(plans)
-    return plan if plan is not None and plan.inputs_hash == wanted_hash else None

@@ -13,6 +13,7 @@ from captf_controllers.api.plan import (
     PlanReason,
     PlanSummary,
     TerraformPlanSpec,
+    counts_text,
 )
 from captf_controllers.api.typed import ObjectShapeError, spec_of
 from captf_runtime.objects import (
@@ -120,19 +121,16 @@ def surplus(plans: Sequence[PlanView]) -> list[PlanView]:
 
 def counts(summary: PlanSummary) -> str:
     """The counts of a plan: the four that matter always, the others when there are any."""
-    text = (
-        f"{summary.create or 0} to create, {summary.update or 0} to update, "
-        f"{summary.replace or 0} to replace, {summary.delete or 0} to delete"
+    return counts_text(
+        create=summary.create,
+        update=summary.update,
+        replace=summary.replace,
+        delete=summary.delete,
+        imported=summary.import_,
+        move=summary.move,
+        forget=summary.forget,
+        output_changes=summary.output_changes,
     )
-    for count, what in (
-        (summary.import_, "to import"),
-        (summary.move, "to move"),
-        (summary.forget, "to forget"),
-        (summary.output_changes, "outputs to change"),
-    ):
-        if count:
-            text += f", {count} {what}"
-    return text
 
 
 def approve_command(namespace: str, name: str) -> str:

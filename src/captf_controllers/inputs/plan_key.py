@@ -13,7 +13,7 @@ from captf_runtime.client.errors import AlreadyExists, NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.objects import SECRET, Object, resource_version_of
 
-from .records import record_labels
+from .records import record_secret
 
 KEY: Final = "key"
 KEY_BYTES: Final = 32
@@ -33,7 +33,7 @@ def ensure_plan_key(client: Verbs, owner: Owner) -> str:
         found = client.get(SECRET, name, owner.namespace)
     except NotFound:
         try:
-            client.create(SECRET, _secret(owner, name), owner.namespace)
+            client.create(SECRET, record_secret(owner, name, {KEY: _new_key()}), owner.namespace)
         except AlreadyExists:
             found = client.get(SECRET, name, owner.namespace)
         else:
@@ -64,18 +64,3 @@ def _whole(secret: Object) -> bool:
 
 def _new_key() -> str:
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-
-
-def _secret(owner: Owner, name: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": name,
-            "namespace": owner.namespace,
-            "labels": record_labels(owner),
-            "ownerReferences": [owner.reference().to_dict()],
-        },
-        "type": "Opaque",
-        "data": {KEY: _new_key()},
-    }

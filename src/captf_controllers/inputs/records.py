@@ -416,7 +416,7 @@ def write_attempt(client: Verbs, owner: Owner, attempt: Attempt, records: Record
     if present is None:
         client.create(
             SECRET,
-            _secret(owner, name, _set_only(_notes(attempt, job=True)), attempt.files.secret_data()),
+            record_secret(owner, name, attempt.files.secret_data(), _set_only(_notes(attempt, job=True))),
             owner.namespace,
         )
         return
@@ -430,17 +430,29 @@ def write_attempt(client: Verbs, owner: Owner, attempt: Attempt, records: Record
     _patch_record(client, owner, present, name, notes, data, keep=(EXPORTS_FILE,))
 
 
-def _secret(owner: Owner, name: str, notes: Mapping[str, str], data: Mapping[str, str]) -> Object:
+def record_secret(
+    owner: Owner, name: str, data: Mapping[str, str], notes: Mapping[str, str] | None = None
+) -> Object:
+    """A Secret that belongs to the object and goes with it.
+
+    Args:
+        owner: the object.
+        name: the Secret's name.
+        data: encoded content by key.
+        notes: its annotations, None for none.
+    """
+    metadata: Object = {
+        "name": name,
+        "namespace": owner.namespace,
+        "labels": record_labels(owner),
+        "ownerReferences": [owner.reference().to_dict()],
+    }
+    if notes is not None:
+        metadata["annotations"] = dict(notes)
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {
-            "name": name,
-            "namespace": owner.namespace,
-            "labels": record_labels(owner),
-            "annotations": dict(notes),
-            "ownerReferences": [owner.reference().to_dict()],
-        },
+        "metadata": metadata,
         "type": "Opaque",
         "data": dict(data),
     }
@@ -571,7 +583,7 @@ def promote(client: Verbs, owner: Owner, job_name: str, image_digest: str, recor
     name = names.applied_inputs_secret(owner.kind, owner.name)
     if applied is None:
         client.create(
-            SECRET, _secret(owner, name, _set_only(notes), attempt.files.secret_data()), owner.namespace
+            SECRET, record_secret(owner, name, attempt.files.secret_data(), _set_only(notes)), owner.namespace
         )
     else:
         _patch_record(client, owner, applied, name, notes, attempt.files.secret_data())

@@ -287,28 +287,14 @@ def _closed_gate(client: Verbs, request: LeaseRequest, clock: Clock) -> Wait | N
 
 def _give_back(client: Verbs, request: LeaseRequest, taken: Sequence[_Taken]) -> None:
     """Delete the leases that this call took, each only as this call wrote it. Failures are only logged."""
+    namespace = request.owner.namespace
     for lease in reversed(taken):
         if lease.again:
             continue
         try:
-            client.delete(
-                LEASE,
-                name_of(lease.written),
-                request.owner.namespace,
-                propagation_policy="Background",
-                uid=uid_of(lease.written),
-                resource_version=resource_version_of(lease.written),
-            )
-        except (NotFound, Conflict):
-            continue
+            _delete_version(client, namespace, lease.written)
         except ApiError as error:
-            logger.warning(
-                "lease not released",
-                namespace=request.owner.namespace,
-                lease=name_of(lease.written),
-                job=request.job_name,
-                err=error,
-            )
+            _warn_not_released(namespace, name_of(lease.written), request.job_name, error)
 
 
 def run_lease_fresh(client: Verbs, request: LeaseRequest, clock: Clock) -> bool | str:
@@ -337,19 +323,9 @@ def release(client: Verbs, namespace: str, name: str, holder: str) -> bool:
     """
     try:
         lease = client.get(LEASE, name, namespace)
-        if holder_of(lease) != holder:
-            return False
-        client.delete(
-            LEASE,
-            name,
-            namespace,
-            propagation_policy="Background",
-            uid=uid_of(lease),
-            resource_version=resource_version_of(lease),
-        )
-    except (NotFound, Conflict):
+    except NotFound:
         return False
-    return True
+    return holder_of(lease) == holder and _delete_version(client, namespace, lease)
 
 
 def release_leases(client: Verbs, owner: LeaseOwner, job_name: str) -> None:
@@ -364,9 +340,31 @@ def release_leases(client: Verbs, owner: LeaseOwner, job_name: str) -> None:
         try:
             release(client, owner.namespace, name, job_name)
         except ApiError as error:
-            logger.warning(
-                "lease not released", namespace=owner.namespace, lease=name, job=job_name, err=error
-            )
+            _warn_not_released(owner.namespace, name, job_name, error)
+
+
+def _delete_version(client: Verbs, namespace: str, lease: Object) -> bool:
+    """Delete the lease if it is still this very version. False when somebody else was faster.
+
+    Raises:
+        ApiError: another failure than a lost race.
+    """
+    try:
+        client.delete(
+            LEASE,
+            name_of(lease),
+            namespace,
+            propagation_policy="Background",
+            uid=uid_of(lease),
+            resource_version=resource_version_of(lease),
+        )
+    except (NotFound, Conflict):
+        return False
+    return True
+
+
+def _warn_not_released(namespace: str, lease: str, job: str, error: ApiError) -> None:
+    logger.warning("lease not released", namespace=namespace, lease=lease, job=job, err=error)
 
 
 def release_finished(client: Verbs, owner: LeaseOwner, job: FinishedJob) -> None:

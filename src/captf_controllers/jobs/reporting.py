@@ -6,6 +6,7 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.conditions import FALSE, TRUE, UNKNOWN
+from captf_controllers.api.plan import counts_text
 from captf_controllers.api.workspace import DriftCounts, LastRun, Operation, RunError, RunStep
 from captf_controllers.jobs.operations import condition_type
 from captf_controllers.jobs.outcomes import FinishedJob
@@ -151,17 +152,16 @@ def last_run(job: FinishedJob) -> LastRun | None:
 
 def plan_counts(plan: PlanSummary) -> str:
     """The counts of a plan: the four that matter always, the others when there are any."""
-    text = f"{plan.create} to create, {plan.update} to update, "
-    text += f"{plan.replace} to replace, {plan.delete} to delete"
-    for count, what in (
-        (plan.imported, "to import"),
-        (plan.move, "to move"),
-        (plan.forget, "to forget"),
-        (plan.output_changes, "outputs to change"),
-    ):
-        if count:
-            text += f", {count} {what}"
-    return text
+    return counts_text(
+        create=plan.create,
+        update=plan.update,
+        replace=plan.replace,
+        delete=plan.delete,
+        imported=plan.imported,
+        move=plan.move,
+        forget=plan.forget,
+        output_changes=plan.output_changes,
+    )
 
 
 def _apply(job: FinishedJob, status: types.Status, reason: str, detail: str) -> Observation:

@@ -85,10 +85,6 @@ class Conditions:
         """Say whether the condition of a type is True."""
         return self.status(type_) == TRUE
 
-    def is_false(self, type_: str) -> bool:
-        """Say whether the condition of a type is False."""
-        return self.status(type_) == FALSE
-
     def set(
         self,
         type_: str,

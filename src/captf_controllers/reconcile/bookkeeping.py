@@ -243,7 +243,7 @@ def _report_restore(scope: Scope, job: FinishedJob) -> None:
         event = PendingEvent(
             "Warning",
             reasons.EVENT_STATE_RESTORE_FAILED,
-            f"{reporting.restore_observation(job).message}",
+            reporting.restore_observation(job).message,
             job.job.reference,
         )
     report.emit(scope, event)

@@ -23,6 +23,7 @@ from captf_controllers.api.workspace import (
     WorkspaceSpec,
 )
 from captf_controllers.deletion.retain import effective_policy
+from captf_controllers.identity.reference import effective_reference
 from captf_controllers.inputs.records import Record
 from captf_controllers.jobs.policy import EffectivePolicy, merge_policies
 
@@ -85,10 +86,7 @@ def resolve(
 
 def identity_of(spec: WorkspaceSpec, cluster: TerraformClusterSpec | None) -> IdentityRef | None:
     """The identity that an object resolves to, taken as one unit."""
-    candidates: list[IdentityRef | None] = [spec.identity_ref]
-    if not isinstance(spec, TerraformClusterSpec) and cluster is not None:
-        candidates += [cluster.defaults.identity_ref if cluster.defaults else None, cluster.identity_ref]
-    return next((ref for ref in candidates if ref is not None and ref.name), None)
+    return effective_reference(spec.identity_ref, None if isinstance(spec, TerraformClusterSpec) else cluster)
 
 
 def _cluster(spec: TerraformClusterSpec, drift_default: float) -> EffectiveConfig:

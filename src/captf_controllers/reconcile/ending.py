@@ -22,7 +22,7 @@ from captf_controllers.deletion.decision import (
 )
 from captf_controllers.deletion.facts import CredentialsObstacle, EarlyFacts, Facts, RestoreFinding
 from captf_controllers.deletion.secrets import list_backups
-from captf_controllers.inputs.build import Inputs, InputsRequest, gather
+from captf_controllers.inputs.build import Inputs
 from captf_controllers.inputs.records import choose_record
 from captf_controllers.observability.conditions import job_message
 from captf_controllers.observability.observation import Observation
@@ -220,19 +220,7 @@ def _current_inputs(scope: Scope, gathered: Gathered, view: StateView) -> Inputs
     records = gathered.books.records
     if not scope.mutable or choose_record(records, view.inputs_hash) is not None:
         return None
-    return gather(
-        scope.client,
-        InputsRequest(
-            obj=scope.obj,
-            spec=scope.spec,
-            cluster=scope.owners.cluster,
-            owner_object=scope.owners.owner,
-            terraform_cluster=scope.owners.terraform_cluster,
-            owner_gate=None,
-            records=records,
-        ),
-        scope.env.states,
-    )
+    return material.build_inputs(scope, records)
 
 
 def _carry_out(scope: Scope, gathered: Gathered, step: Step) -> Outcome:

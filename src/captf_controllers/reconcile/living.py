@@ -28,7 +28,7 @@ from captf_controllers.deletion.facts import (
     WaitObstacle,
 )
 from captf_controllers.identity.credentials import Credentials
-from captf_controllers.inputs.build import Inputs, InputsRequest, gather
+from captf_controllers.inputs.build import Inputs
 from captf_controllers.inputs.gate import Gate
 from captf_controllers.jobs.failures import backoff_remaining, count_remediation_failures
 from captf_controllers.jobs.operations import UNCHECKED_POLICY, condition_type
@@ -91,7 +91,7 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     ownership.show_foreign_lock(scope, view, gathered.lock)
     if _lost_machine_hash(scope, books, view):
         return Outcome(requeue_after=policies.STATE.delay())
-    inputs = _build_inputs(scope, books, config)
+    inputs = _build_inputs(scope, books)
     restore = restoring.requested(scope, books, view, config)
     if view.hold is not None and restore is None:
         _show_inputs_applied(scope, books, view, inputs, Decision(reason="StateHeld"))
@@ -129,25 +129,17 @@ def _lost_machine_hash(scope: Scope, books: Books, view: StateView) -> bool:
     return True
 
 
-def _build_inputs(scope: Scope, books: Books, config: EffectiveConfig) -> Inputs | None:
+def _build_inputs(scope: Scope, books: Books) -> Inputs | None:
     """Build the current inputs of an object whose inputs still count, and show the gates."""
     if not scope.mutable and scope.provisioned:
         return None
     gate = scope.owners.gate
-    built = gather(
-        scope.client,
-        InputsRequest(
-            obj=scope.obj,
-            spec=scope.spec,
-            cluster=scope.owners.cluster,
-            owner_object=scope.owners.owner,
-            terraform_cluster=scope.owners.terraform_cluster,
-            owner_gate=Gate(gate.status, gate.reason, gate.message) if gate is not None else None,
-            records=books.records,
-            provisioned=scope.provisioned,
-            approved_hashes=plan_step.approved_exports(books),
-        ),
-        scope.env.states,
+    built = material.build_inputs(
+        scope,
+        books.records,
+        owner_gate=Gate(gate.status, gate.reason, gate.message) if gate is not None else None,
+        provisioned=scope.provisioned,
+        approved_hashes=plan_step.approved_exports(books),
     )
     scope.observe(built.dependencies())
     _record_endpoint_source(scope, built)

@@ -7,12 +7,14 @@ inputs when these build; a machine's are always the recorded ones.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from captf_controllers.api import names
 from captf_controllers.api.workspace import Operation
 from captf_controllers.deletion.facts import NoInputsObstacle
-from captf_controllers.inputs.build import Inputs
+from captf_controllers.inputs.build import Inputs, InputsRequest, gather
+from captf_controllers.inputs.gate import Gate
 from captf_controllers.inputs.records import Record, Records, choose_record
 from captf_controllers.inputs.rendering import BACKEND_ONLY, Files
 from captf_controllers.jobs.images import choose_image
@@ -38,6 +40,32 @@ class Material:
     inputs: Inputs | None = None
     record: Record | None = None
     backup: BackupSet | None = None
+
+
+def build_inputs(
+    scope: Scope,
+    records: Records,
+    *,
+    owner_gate: Gate | None = None,
+    provisioned: bool = False,
+    approved_hashes: Collection[str] = (),
+) -> Inputs:
+    """Build the inputs as the object and its owners make them now.
+
+    The keyword arguments are those of ``InputsRequest``; by default the inputs build whatever gate is closed.
+    """
+    request = InputsRequest(
+        obj=scope.obj,
+        spec=scope.spec,
+        cluster=scope.owners.cluster,
+        owner_object=scope.owners.owner,
+        terraform_cluster=scope.owners.terraform_cluster,
+        owner_gate=owner_gate,
+        records=records,
+        provisioned=provisioned,
+        approved_hashes=approved_hashes,
+    )
+    return gather(scope.client, request, scope.env.states)
 
 
 def choose(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from captf_controllers.api import annotations as keys
-from captf_controllers.api import reasons
 from captf_controllers.api.kinds import workload_kind
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import StateBackup
@@ -156,11 +155,6 @@ def still_requested(live: Mapping[str, Any], owner: Owner, annotation: str, seri
         and annotations_of(live).get(keys.RESTORE_STATE) == annotation
         and consumed != serial
     )
-
-
-def drops_condition(reason: str) -> bool:
-    """Say whether `RestoreJobSucceeded` with this reason goes when there is no request any more."""
-    return reason == reasons.RESTORE_BACKUP_NOT_FOUND
 
 
 def restore_volume_items(backup: BackupSet) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 from captf_runtime.objects import (
@@ -90,7 +89,7 @@ class GarbageCollector(SteppedController):
         self._located: dict[str, _Item] = {}
         # A dictionary for its order: work is done in the order in which it became due.
         self._due: dict[_Item, None] = {}
-        self._unsubscribe: Callable[[], None] | None = store.subscribe(self._on_change)
+        self._unsubscribe = store.subscribe(self._on_change)
         self.rescan()
 
     def rescan(self) -> None:
@@ -105,13 +104,6 @@ class GarbageCollector(SteppedController):
                 for obj in self._store.items(kind):
                     self._changes.append(_Change(kind, None, obj))
         self.wake()
-
-    def stop(self) -> None:
-        """End the background work and let go of the store."""
-        super().stop()
-        unsubscribe, self._unsubscribe = self._unsubscribe, None
-        if unsubscribe is not None:
-            unsubscribe()
 
     def step(self) -> bool:
         """Collect until nothing is due. True when anything was changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from captf_runtime.clock import Clock
@@ -130,20 +130,13 @@ class NamespaceLifecycle(SteppedController):
         self._clock = clock
         self._stepping = threading.Lock()
         self._touched: deque[str] = deque()
-        self._unsubscribe: Callable[[], None] | None = store.subscribe(self._on_change)
+        self._unsubscribe = store.subscribe(self._on_change)
         self.rescan()
 
     def rescan(self) -> None:
         """Look at every namespace anew, as needed when the store was exchanged."""
         self._touched.extend(name_of(obj) for obj in self._store.items(NAMESPACE))
         self.wake()
-
-    def stop(self) -> None:
-        """End the background work and let go of the store."""
-        super().stop()
-        unsubscribe, self._unsubscribe = self._unsubscribe, None
-        if unsubscribe is not None:
-            unsubscribe()
 
     def step(self) -> bool:
         """Bring every terminating namespace as far as it can come. True when anything was changed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from captf_runtime.log import get_logger
 
@@ -29,6 +30,8 @@ class SteppedController(ABC):
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        #: Set by a subclass that is told of changes; ends that.
+        self._unsubscribe: Callable[[], None] | None = None
 
     @abstractmethod
     def step(self) -> bool:
@@ -49,14 +52,16 @@ class SteppedController(ABC):
             self._thread.start()
 
     def stop(self) -> None:
-        """End the background thread and wait for it. Does nothing when none runs."""
+        """End the background thread, wait for it, and be told of no change any more."""
         with self._lock:
             thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        self._stop.set()
-        self._wake.set()
-        thread.join()
+        if thread is not None:
+            self._stop.set()
+            self._wake.set()
+            thread.join()
+        unsubscribe, self._unsubscribe = self._unsubscribe, None
+        if unsubscribe is not None:
+            unsubscribe()
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -256,26 +256,8 @@ def _comprehension(node: Comprehension, scope: Mapping[str, Value]) -> Value:
 
 # -- operators -------------------------------------------------------------------------------------
 
-_OPERATORS = frozenset(
-    {
-        "_==_",
-        "_!=_",
-        "_<_",
-        "_<=_",
-        "_>_",
-        "_>=_",
-        "_in_",
-        "_+_",
-        "_-_",
-        "_*_",
-        "_/_",
-        "_%_",
-        "!_",
-        "-_",
-        "_[_]",
-    }
-    | {"_[?_]"}
-)
+#: Those that take the values of all operands; the logical ones decide themselves which they need.
+_OPERATORS = functions.OPERATOR_NAMES - {"_&&_", "_||_", "_?_:_"}
 
 
 def _operator(function: str, values: list[Value]) -> Value:

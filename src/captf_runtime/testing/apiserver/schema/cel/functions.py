@@ -451,7 +451,7 @@ _NAMESPACED: dict[tuple[str, str], Callable[..., Value]] = {
     ("math", "least"): lambda *values: min(values[0]) if isinstance(values[0], list) else min(values),
 }
 
-_OPERATOR_NAMES = frozenset(
+OPERATOR_NAMES = frozenset(
     {
         "_&&_",
         "_||_",
@@ -480,7 +480,7 @@ def is_namespace(target: Expression, function: str) -> bool:
 def exists(call: Call) -> bool:
     """Whether what a call names exists."""
     if call.target is None:
-        return call.function in _OPERATOR_NAMES or call.function in _FUNCTIONS or call.function == "matches"
+        return call.function in OPERATOR_NAMES or call.function in _FUNCTIONS or call.function == "matches"
     return is_namespace(call.target, call.function) or call.function in _METHODS
 
 
