@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -146,14 +145,3 @@ class Watch:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def eventually(condition: Callable[[], Any], *, seconds: float = 10.0) -> Any:
-    """The first true value of `condition`, looked at until the deadline."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.01)

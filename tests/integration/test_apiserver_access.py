@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.integration.raw_http import Raw, eventually
+from tests.integration.raw_http import Raw
 from tests.integration.widgets import RESOURCE, definition, widget
 
 from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.clock import VirtualClock
+from captf_runtime.testing.waiting import eventually
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/t/roles"

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.integration.raw_http import APPLY, Raw, eventually
+from tests.integration.raw_http import APPLY, Raw
 from tests.integration.widgets import DEFINITION, RESOURCE, widget
 
 from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.clock import VirtualClock
+from captf_runtime.testing.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/t/configmaps"
 JOBS = "/apis/batch/v1/namespaces/t/jobs"
@@ -253,4 +254,4 @@ def test_in_background_they_act_at_once(raw: Raw, name: str) -> None:
     owner = raw.create(CONFIG_MAPS, {"metadata": {"name": name}}).json
     raw.create(CONFIG_MAPS, owned(f"{name}-child", owner))
     raw.delete(f"{CONFIG_MAPS}/{name}?propagationPolicy=Background")
-    eventually(lambda: raw.get(f"{CONFIG_MAPS}/{name}-child").code == 404, seconds=2.0)
+    eventually(lambda: raw.get(f"{CONFIG_MAPS}/{name}-child").code == 404, timeout=2.0)

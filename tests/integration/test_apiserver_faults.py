@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.raw_http import Raw, eventually
+from tests.integration.raw_http import Raw
 
 from captf_runtime.testing import faults
 from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.faults import Match
+from captf_runtime.testing.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 BROKEN = (http.client.HTTPException, ConnectionError)

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.raw_http import Raw, eventually
+from tests.integration.raw_http import Raw
 from tests.integration.widgets import DEFINITION, RESOURCE, widget
 
 from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

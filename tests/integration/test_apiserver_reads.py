@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from tests.integration.raw_http import Raw, eventually
+from tests.integration.raw_http import Raw
 from tests.integration.widgets import DEFINITION, RESOURCE, widget
 
 from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.waiting import eventually
 
 _numbers = itertools.count()
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.raw_http import JSON, Raw, eventually
+from tests.integration.raw_http import JSON, Raw
 from tests.integration.widgets import DEFINITION, DEFINITIONS, NAME, RESOURCE, definition, widget
 
 from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/t/configmaps"
 SECRETS = "/api/v1/namespaces/t/secrets"

@@ -6,10 +6,11 @@ import copy
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.raw_http import Raw, eventually
+from tests.integration.raw_http import Raw
 from tests.integration.widgets import DEFINITION, DEFINITIONS, NAME, RESOURCE, definition, widget
 
 from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
