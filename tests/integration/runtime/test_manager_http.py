@@ -13,7 +13,7 @@ from tests.integration.targets import WIDGET, Target
 from tests.unit.runtime.fakes import DEADLINE, eventually
 
 from captf_runtime.cache import Cache
-from captf_runtime.client import Client
+from captf_runtime.client import AlreadyExists, Client
 from captf_runtime.controller import Context, Controller, Request, Result
 from captf_runtime.events import Recorder
 from captf_runtime.manager import ElectionTimes, LeaderElectionConfig, Manager
@@ -156,7 +156,12 @@ class Widgets:
         maps = {obj["metadata"]["name"]: obj for obj in self.cache.list(CONFIG_MAP, request.namespace)}
         current = maps.get(request.name)
         if current is None:
-            self.client.create(CONFIG_MAP, wanted, request.namespace)
+            try:
+                self.client.create(CONFIG_MAP, wanted, request.namespace)
+            except AlreadyExists:
+                return (
+                    None  # The cache is a moment behind; the ConfigMap's own event brings the request back.
+                )
             if self.recorder is not None:
                 self.recorder.emit(widget, "Normal", "Configured", "Create", f"made {request.name}")
         elif current.get("data") != wanted["data"]:
