@@ -127,6 +127,7 @@ class TestLaunch:
             job,
             uid_of(owner),
             leases,
+            Acquired(),
             record=lambda created: done.append(f"record {uid_of(created)}"),
             create_run_secret=lambda created: done.append(f"secret {uid_of(created)}"),
         )

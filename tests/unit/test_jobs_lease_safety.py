@@ -1,8 +1,9 @@
 """The leases' promises, over every interleaving and crash that hypothesis can think of.
 
-Two managers start operations of one cluster and its machines; their passes are stopped at every request and
-go on in an order, and at times, that the test draws. A pass may die ahead of any request, or see a timeout of
-a write that took effect. Nothing but the leases keeps the managers apart: no pass looks at a list of Jobs.
+Three managers start operations of one cluster and its machines; their passes are stopped at every request and
+go on in an order, and at times, that the test draws. A manager may die ahead of any request, see a timeout of
+a write that took effect, find that its start was paused once it has the leases, or have the create refused.
+Nothing but the leases keeps the managers apart: no pass looks at a list of Jobs.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from tests.unit.job_objects import NOON, job_object, pod_object
 from tests.unit.memory_api import MemoryApi
 
 from captf_controllers.jobs.launch import CREATE_TIMEOUT_SECONDS, Created, LaunchRequest, launch
+from captf_controllers.jobs.lease_memory import LeaseMemory
 from captf_controllers.jobs.leases import (
     Acquired,
     LeaseOwner,
     LeaseRequest,
     acquire_leases,
+    give_back_if_no_job,
     release_finished,
 )
 from captf_controllers.jobs.outcomes import classify
 from captf_controllers.jobs.pods import pod_facts
 from captf_controllers.jobs.views import view_job
-from captf_runtime.client import ApiError, RequestTimeout
-from captf_runtime.objects import JOB, POD, Kind, Object, name_of
+from captf_runtime.client import ApiError, Forbidden, RequestTimeout
+from captf_runtime.objects import JOB, LEASE, POD, Kind, Object, name_of
 from captf_runtime.testing.clock import VirtualClock
 
 CLUSTER = LeaseOwner("ns", "TerraformCluster", "prod", "prod")
@@ -37,6 +40,11 @@ MACHINE = LeaseOwner("ns", "TerraformMachine", "web", "prod")
 POOL = LeaseOwner("ns", "TerraformMachinePool", "pool", "prod")
 OWNERS = (CLUSTER, MACHINE, POOL)
 MUTATING = ("apply", "destroy")
+MANAGERS = 3
+
+
+def nothing(created: Object) -> None:
+    """Neither a record nor a per-run Secret: they come after all that is tested here."""
 
 
 class Crash(BaseException):
@@ -44,13 +52,17 @@ class Crash(BaseException):
 
 
 class Pass:
-    """One pass in a thread of its own that moves only when told to."""
+    """One pass in a thread of its own that moves only when told to.
 
-    def __init__(self, run: Callable[[], object]) -> None:
+    ``manager`` and ``owner`` say whose it is: a manager has one pass of an object at a time.
+    """
+
+    def __init__(self, run: Callable[[], object], manager: int, owner: LeaseOwner) -> None:
+        self.manager, self.owner = manager, owner
         self._go = threading.Semaphore(0)
         self._stopped = threading.Semaphore(0)
         self.done = False
-        self.crash = self.lose_answer = self.time_out = False
+        self.crash = self.lose_answer = self.time_out = self.refuse = False
         self.waits_to_create = False
         self.create_ends: datetime | None = None
         self.thread = threading.Thread(target=self._main, args=(run,), daemon=True)
@@ -78,6 +90,9 @@ class Pass:
         if self.time_out:
             self.time_out = False
             raise RequestTimeout("the time for this call is used up", ambiguous=False)
+        if creates_job and self.refuse:
+            self.refuse = False
+            raise Forbidden("exceeded quota", code=403)
 
     def step(self) -> None:
         """Let the pass run up to its next request, or to its end."""
@@ -91,13 +106,14 @@ class Pass:
 
 
 class World:
-    """The API, the two managers' passes, and the Jobs that run."""
+    """The API, the managers' passes and what each remembers, and the Jobs that run."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
         self.api = MemoryApi(self.clock)
         self.api.before = self._before
         self.passes: list[Pass] = []
+        self.memories = [LeaseMemory() for _ in range(MANAGERS)]
         self._create = self.api.create
         self.api.create = self._create_maybe_unanswered
 
@@ -125,36 +141,58 @@ class World:
 
     # What may happen ---------------------------------------------------------------------------------
 
-    def start(self, owner: LeaseOwner, op: str, number: int) -> None:
+    def active(self) -> list[Pass]:
+        return [item for item in self.passes if not item.done]
+
+    def idle(self, owner: LeaseOwner) -> list[int]:
+        """The managers that have no pass of the object under way."""
+        busy = {item.manager for item in self.active() if item.owner == owner}
+        return [manager for manager in range(MANAGERS) if manager not in busy]
+
+    def start(
+        self, owner: LeaseOwner, op: str, number: int, manager: int = 0, *, paused: bool = False
+    ) -> None:
+        """A pass that starts a Job; ``paused``: it learns that it must not once it has the leases."""
         name = f"captf-{owner.name}-{op}-a{number}"
-        leases = LeaseRequest(owner, op, name, 3600)
+        leases = LeaseRequest(owner, op, name, 3600, memory=self.memories[manager])
 
         def run() -> None:
-            if isinstance(acquire_leases(self.api, leases, self.clock), Acquired):
-                obj = job_object(name, op=op, kind=owner.kind, owner=owner.name)
-                del obj["metadata"]["uid"], obj["metadata"]["creationTimestamp"]
-                obj["status"] = {}
-                nothing = lambda created: None  # noqa: E731
-                launch(self.api, LaunchRequest(obj, "owner-uid", leases, nothing, nothing), self.clock)
+            acquired = acquire_leases(self.api, leases, self.clock)
+            if not isinstance(acquired, Acquired):
+                return
+            if paused:
+                give_back_if_no_job(self.api, leases, acquired.leases)
+                return
+            obj = job_object(name, op=op, kind=owner.kind, owner=owner.name)
+            del obj["metadata"]["uid"], obj["metadata"]["creationTimestamp"]
+            obj["status"] = {}
+            launch(self.api, LaunchRequest(obj, "owner-uid", leases, acquired, nothing, nothing), self.clock)
 
-        self._begin(run)
+        self._begin(run, manager, owner)
 
-    def count(self, job_name: str, owner: LeaseOwner) -> None:
+    def count(self, job_name: str, owner: LeaseOwner, manager: int = 0) -> None:
         job = self.api.find(JOB, job_name, "ns")
         pods = [
             pod_facts(pod) for pod in self.api.all(POD) if pod["metadata"]["labels"]["job-name"] == job_name
         ]
         finished = classify(view_job(job), pods)
-        self._begin(lambda: release_finished(self.api, owner, finished))
+        self._begin(lambda: release_finished(self.api, owner, finished), manager, owner)
 
-    def _begin(self, run: Callable[[], object]) -> None:
+    def crash(self, manager: int) -> None:
+        """The manager's process ends, and with it all its passes and what it remembered."""
+        for item in self.active():
+            if item.manager == manager:
+                item.kill()
+        self.memories[manager] = LeaseMemory()
+
+    def _begin(self, run: Callable[[], object], manager: int, owner: LeaseOwner) -> None:
         ready = threading.Event()
 
         def main() -> None:
             ready.wait()
             run()
 
-        started = Pass(main)
+        started = Pass(main, manager, owner)
         self.passes.append(started)
         ready.set()
 
@@ -220,7 +258,7 @@ def test_never_two_jobs_of_an_object_nor_cluster_and_machine_changes_at_once(dat
 
 
 def _happen(world: World, data: st.DataObject) -> None:
-    active = [item for item in world.passes if not item.done]
+    active = world.active()
     jobs = world.api.all(JOB)
     unfinished = [job for job in jobs if not view_job(job).is_finished]
     finished = [job for job in jobs if view_job(job).is_finished]
@@ -233,7 +271,7 @@ def _happen(world: World, data: st.DataObject) -> None:
         choices.append("start")
     if active:
         # Moving on is what happens most: weight it.
-        choices += ["step", "to create", "to create", "run", "run", "crash", "lose"]
+        choices += ["step", "to create", "to create", "run", "run", "crash", "lose", "refuse"]
     choices.append("time")
     if unfinished:
         choices.append("finish")
@@ -245,11 +283,14 @@ def _happen(world: World, data: st.DataObject) -> None:
         choices.append("prune")
     match data.draw(st.sampled_from(choices), label="what"):
         case "start":
-            op = data.draw(st.sampled_from(("apply", "destroy", "refresh")), label="op")
+            owner = data.draw(st.sampled_from(OWNERS), label="owner")
             world.start(
-                data.draw(st.sampled_from(OWNERS), label="owner"),
-                op,
+                owner,
+                data.draw(st.sampled_from(("apply", "destroy", "refresh")), label="op"),
                 data.draw(st.integers(1, 3), label="number"),
+                # One of three is always idle: at most two passes are under way here.
+                data.draw(st.sampled_from(world.idle(owner)), label="manager"),
+                paused=data.draw(st.integers(0, 3), label="paused") == 3,
             )
         case "step":
             item = data.draw(st.sampled_from(active), label="pass")
@@ -266,9 +307,11 @@ def _happen(world: World, data: st.DataObject) -> None:
             while not item.done:
                 item.step()
         case "crash":
-            data.draw(st.sampled_from(active), label="pass").kill()
+            world.crash(data.draw(st.sampled_from(active), label="pass").manager)
         case "lose":
             data.draw(st.sampled_from(active), label="pass").lose_answer = True
+        case "refuse":
+            data.draw(st.sampled_from(active), label="pass").refuse = True
         case "time":
             seconds = data.draw(st.sampled_from((1, 19, 29, 31, 61, 300)), label="seconds")
             world.pass_time(seconds)
@@ -279,7 +322,8 @@ def _happen(world: World, data: st.DataObject) -> None:
         case "count":
             job = data.draw(st.sampled_from(finished), label="job")
             owner = next(item for item in OWNERS if item.name == view_job(job).owner_name)
-            world.count(name_of(job), owner)
+            if idle := world.idle(owner):
+                world.count(name_of(job), owner, data.draw(st.sampled_from(idle), label="manager"))
         case "prune":
             job = data.draw(st.sampled_from(finished), label="job")
             del world.api.objects[(JOB, "ns", name_of(job))]
@@ -301,32 +345,97 @@ def test_nothing_waits_for_ever(owner, data):
             world.end_pod(pod)
         world.clock.advance(61)
         leases = LeaseRequest(owner, "apply", "captf-the-last-one", 3600)
-        assert isinstance(acquire_leases(world.api, leases, world.clock), Acquired)
+        acquired = acquire_leases(world.api, leases, world.clock)
+        assert isinstance(acquired, Acquired)
         obj = job_object("captf-the-last-one", kind=owner.kind, owner=owner.name)
-        nothing = lambda created: None  # noqa: E731
-        started = launch(world.api, LaunchRequest(obj, "owner-uid", leases, nothing, nothing), world.clock)
-        assert isinstance(started, Created)
+        launch_request = LaunchRequest(obj, "owner-uid", leases, acquired, nothing, nothing)
+        assert isinstance(launch(world.api, launch_request, world.clock), Created)
     finally:
         world.close()
 
 
-def test_a_wait_gives_back_no_lease_that_another_start_of_the_same_job_holds():
-    """Two managers start the same Job; the one that the gate stops leaves the lease to the one that got by."""
+@pytest.mark.parametrize("stops", ["at the gate", "paused", "paused twice", "refused"])
+def test_a_stopped_start_gives_back_no_lease_that_another_start_of_the_same_job_holds(stops):
+    """Two managers start the same Job; the one that is stopped leaves the lease to the one that got by."""
     world = World()
     try:
-        world.start(MACHINE, "apply", 1)
-        world.start(MACHINE, "apply", 1)
-        first, second = world.passes
+        world.start(MACHINE, "apply", 1, 0)
+        first = world.passes[-1]
         while not first.waits_to_create:
             first.step()
-        world.start(CLUSTER, "destroy", 1)
-        _run(world.passes[-1])
-        first.step()
+        if stops == "paused twice":
+            world.start(MACHINE, "apply", 1, 1, paused=True)
+            _run(world.passes[-1])
+        world.start(MACHINE, "apply", 1, 1, paused="paused" in stops)
+        second = world.passes[-1]
+        second.refuse = stops == "refused"
+        if stops == "at the gate":
+            _steps(second, 2)  # It has read the lease; now the cluster closes the gate.
+            world.start(CLUSTER, "destroy", 1, 2)
+            _run(world.passes[-1])
         _run(second)
-        world.start(CLUSTER, "destroy", 1)
+        world.start(CLUSTER, "destroy", 1, 2)
         _run(world.passes[-1])
         world.check()
+        _run(first)
+        world.check()
         assert set(world.running()) == {"captf-web-apply-a1"}
+    finally:
+        world.close()
+
+
+def test_a_lease_that_another_manager_took_too_is_not_handed_to_the_next_job():
+    """The inputs changed while a start waited; but its Job is about to be created by another manager."""
+    world = World()
+    try:
+        world.start(CLUSTER, "apply", 1, 0)
+        _run(world.passes[-1])
+        world.finish(world.api.find(JOB, "captf-prod-apply-a1", "ns"))
+        for pod in world.api.all(POD):
+            world.end_pod(pod)
+        world.start(MACHINE, "apply", 7, 0)
+        machine = world.passes[-1]
+        while not machine.waits_to_create:
+            machine.step()
+        world.start(CLUSTER, "apply", 2, 0)
+        _run(world.passes[-1])  # Waits for the machine and keeps its leases, in the name of attempt 2.
+        world.start(CLUSTER, "apply", 2, 1)
+        other = world.passes[-1]
+        _run(machine)
+        world.finish(world.api.find(JOB, "captf-web-apply-a7", "ns"))
+        for pod in world.api.all(POD):
+            world.end_pod(pod)
+        while not other.waits_to_create:
+            other.step()
+        world.start(CLUSTER, "apply", 3, 0)
+        _run(world.passes[-1])
+        world.check()
+        _run(other)
+        world.check()
+        assert set(world.running()) == {"captf-prod-apply-a2"}
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("stops", ["paused", "refused"])
+def test_a_stopped_start_gives_its_own_leases_back_at_once(stops):
+    """Also those that it kept while it waited for the machines: nobody else may need them."""
+    world = World()
+    try:
+        world.start(MACHINE, "apply", 1, 0)
+        _run(world.passes[-1])
+        world.start(CLUSTER, "apply", 1, 0)
+        _run(world.passes[-1])
+        assert len(world.api.all(LEASE)) == 3
+        world.finish(world.api.find(JOB, "captf-web-apply-a1", "ns"))
+        for pod in world.api.all(POD):
+            world.end_pod(pod)
+        world.count("captf-web-apply-a1", MACHINE)
+        _run(world.passes[-1])
+        world.start(CLUSTER, "apply", 1, 0, paused=stops == "paused")
+        world.passes[-1].refuse = stops == "refused"
+        _run(world.passes[-1])
+        assert world.api.all(LEASE) == []
     finally:
         world.close()
 
@@ -339,7 +448,7 @@ def test_a_lease_in_the_own_name_frees_itself_while_the_gate_is_closed():
         killed = world.passes[-1]
         while not killed.waits_to_create:
             killed.step()
-        killed.kill()
+        world.crash(killed.manager)
         for _ in range(4):
             for owner, op in ((CLUSTER, "apply"), (MACHINE, "apply")):
                 world.start(owner, op, 1)
@@ -349,6 +458,11 @@ def test_a_lease_in_the_own_name_frees_itself_while_the_gate_is_closed():
         assert "captf-prod-apply-a1" in world.running()
     finally:
         world.close()
+
+
+def _steps(item: Pass, count: int) -> None:
+    for _ in range(count):
+        item.step()
 
 
 def _run(item: Pass) -> None:

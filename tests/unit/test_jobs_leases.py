@@ -8,6 +8,7 @@ from tests.unit.memory_api import MemoryApi
 
 from captf_controllers.api import annotations, labels
 from captf_controllers.jobs.launch import Adopted, Created, Deferred, LaunchRequest, launch
+from captf_controllers.jobs.lease_memory import LeaseMemory
 from captf_controllers.jobs.leases import (
     Acquired,
     LeaseOwner,
@@ -15,11 +16,11 @@ from captf_controllers.jobs.leases import (
     Wait,
     acquire_leases,
     delete_leases,
+    give_back_if_no_job,
     is_free,
     live_run_lease,
     release,
     release_finished,
-    release_if_no_job,
 )
 from captf_controllers.jobs.outcomes import classify
 from captf_runtime.client import Conflict, Forbidden, InternalError, NotFound, RequestTimeout
@@ -351,7 +352,7 @@ class TestRelease:
 
     @pytest.mark.parametrize("answer", ["there", "error"])
     def test_kept_while_the_job_may_exist(self, api, clock, answer):
-        acquire_leases(api, request(), clock)
+        acquired = acquire_leases(api, request(), clock)
         if answer == "there":
             put_job(api, "job-1")
         else:
@@ -361,7 +362,7 @@ class TestRelease:
                     raise InternalError("boom", code=500)
 
             api.before = fail
-        assert not release_if_no_job(api, MACHINE, "job-1")
+        assert not give_back_if_no_job(api, request(), acquired.leases)
         assert holder(api, MACHINE) == "job-1"
 
     def test_cleanup_takes_every_lease_of_the_object_and_no_other(self, api, clock):
@@ -383,26 +384,34 @@ class TestRelease:
 
 
 class TestLaunch:
-    def start(self, api, clock, job_name="captf-m-web-apply-a1-abc123", owner=MACHINE, steps=None):
+    JOB_NAME = "captf-m-web-apply-a1-abc123"
+
+    def setup_method(self):
+        self.memory = LeaseMemory()
+        self.acquired = Acquired()
+
+    def request(self):
+        return request(MACHINE, "apply", self.JOB_NAME, memory=self.memory)
+
+    def acquire(self, api, clock):
+        self.acquired = acquire_leases(api, self.request(), clock)
+
+    def start(self, api, clock, steps=None):
         steps = steps if steps is not None else []
-        obj = job_object(job_name, namespace="team-a", kind=owner.kind, owner=owner.name)
+        obj = job_object(self.JOB_NAME, namespace="team-a", kind=MACHINE.kind, owner=MACHINE.name)
         del obj["metadata"]["uid"], obj["status"], obj["metadata"]["creationTimestamp"]
         return launch(
             api,
             LaunchRequest(
                 job=obj,
                 owner_uid="owner-uid",
-                leases=request(owner, "apply", job_name),
+                leases=self.request(),
+                acquired=self.acquired,
                 record=lambda created: steps.append(("record", created["metadata"]["uid"])),
                 create_run_secret=lambda created: steps.append(("secret", created["metadata"]["uid"])),
             ),
             clock,
         )
-
-    JOB_NAME = "captf-m-web-apply-a1-abc123"
-
-    def acquire(self, api, clock, owner=MACHINE):
-        return acquire_leases(api, request(owner, "apply", self.JOB_NAME), clock)
 
     def test_the_job_comes_first_then_the_record_then_the_secret(self, api, clock):
         self.acquire(api, clock)

@@ -18,11 +18,12 @@ from typing import Final, TypeAlias
 
 from captf_controllers.jobs.leases import (
     FRESH,
+    Acquired,
     LeaseRequest,
     Wait,
     acquire_leases,
-    release_if_no_job,
-    release_leases,
+    give_back,
+    give_back_if_no_job,
     run_lease_fresh,
 )
 from captf_controllers.jobs.views import JobView, view_job
@@ -67,7 +68,8 @@ class Adopted:
 class Deferred:
     """No Job was created and nothing failed: try again after the cache-lag delay.
 
-    The leases are given back, but where a Job of the name exists: then they are that Job's to free.
+    The leases that the start took are given back, but where a Job of the name exists: then they are that Job's
+    to free.
     """
 
     reason: str
@@ -84,6 +86,7 @@ class LaunchRequest:
         job: the Job, as `build_job` made it.
         owner_uid: UID of the object; only a Job that it controls is adopted.
         leases: the request under which the leases were acquired.
+        acquired: what `acquire_leases` answered to it.
         record: called with the Job once it exists, before the per-run Secret: writes the attempt record of an
             apply. Not called for a start that did not happen. Must be repeatable.
         create_run_secret: called with the Job last: creates the per-run Secret. Must be repeatable.
@@ -92,6 +95,7 @@ class LaunchRequest:
     job: Object
     owner_uid: str
     leases: LeaseRequest
+    acquired: Acquired
     record: Callable[[Object], None]
     create_run_secret: Callable[[Object], None]
 
@@ -100,26 +104,27 @@ def launch(client: Verbs, request: LaunchRequest, clock: Clock) -> Launched:
     """Carry a start out, once its leases are held.
 
     Guarantees: at most one Job comes of it, whatever is repeated; the attempt record is never overwritten for
-    a start that did not happen; leases are given back only when it is proven that no such Job exists.
+    a start that did not happen; leases are given back only when it is proven that no such Job exists, and only
+    as this start wrote them: another manager may be creating the same Job under them.
 
     Raises:
         ApiError: a request failed. After a rejected create (the server refused this very call, so it created
             nothing) the leases are back unless a live read finds such a Job; after any other error they are
             kept, because the Job may exist.
     """
-    deferred = _ensure_fresh(client, request.leases, clock)
-    if deferred is not None:
-        return deferred
+    acquired = _ensure_fresh(client, request.leases, request.acquired, clock)
+    if isinstance(acquired, Deferred):
+        return acquired
     held = request.leases.owner
-    request.leases.memory.creating(held.namespace, held.run_lease, held.write_lease)
+    request.leases.memory.forget(held.namespace, held.run_lease, held.write_lease)
     try:
         launched = create_or_adopt(client, request.job, request.owner_uid)
     except ApiError as error:
         if is_rejection(error):
-            release_if_no_job(client, request.leases.owner, request.leases.job_name)
+            give_back_if_no_job(client, request.leases, acquired.leases)
         raise
     if isinstance(launched, Deferred):
-        release_if_no_job(client, request.leases.owner, request.leases.job_name)
+        give_back_if_no_job(client, request.leases, acquired.leases)
         return launched
     job = _as_owner(request.job, launched.job)
     request.record(job)
@@ -167,23 +172,26 @@ def is_rejection(error: ApiError) -> bool:
     return isinstance(error, _REJECTIONS)
 
 
-def _ensure_fresh(client: Verbs, request: LeaseRequest, clock: Clock) -> Deferred | None:
-    """Make sure that the leases are held and young, so that nobody may take them over during the create."""
+def _ensure_fresh(
+    client: Verbs, request: LeaseRequest, acquired: Acquired, clock: Clock
+) -> Acquired | Deferred:
+    """The leases, held and so young that nobody may take them over during the create: as they were acquired,
+    or acquired anew."""
     fresh = run_lease_fresh(client, request, clock)
     if fresh is True:
-        return None
+        return acquired
     if isinstance(fresh, str):
-        release_leases(client, request.owner, request.job_name)
+        give_back(client, request, acquired.leases)
         return Deferred(f"the run lease is held by Job {fresh} meanwhile")
     started = clock.monotonic()
-    acquired = acquire_leases(client, request, clock)
-    if isinstance(acquired, Wait):
-        release_if_no_job(client, request.owner, request.job_name)
-        return Deferred(acquired.message)
+    renewed = acquire_leases(client, request, clock)
+    if isinstance(renewed, Wait):
+        give_back_if_no_job(client, request, renewed.leases)
+        return Deferred(renewed.message)
     if clock.monotonic() - started >= FRESH.total_seconds():
-        release_if_no_job(client, request.owner, request.job_name)
+        give_back_if_no_job(client, request, renewed.leases)
         return Deferred("taking the leases again took too long")
-    return None
+    return renewed
 
 
 def _as_owner(job: Object, view: JobView) -> Object:

@@ -1,9 +1,10 @@
-"""Which leases this process took for Jobs that it never tried to create.
+"""Which leases are still as this process wrote them, for Jobs that it never tried to create.
 
-Invariant: a lease is in here only from the moment this process wrote it until right before it sends the create
-of the holder's Job. One process handles an object in one pass at a time, so a lease in here can be handed to
-another Job of the same object at once: nobody is about to create the first one. A lease of another process is
-never in here and waits out its grace.
+Invariant: a lease is in here from the moment this process wrote it, over one that nobody else may be using,
+until right before it sends the create of the holder's Job; with the version of that write. One process handles
+an object in one pass at a time, and every manager writes a lease before it creates a Job under it. So a lease
+that is found in that version can be given back, or handed to another Job of the same object, at once: nobody is
+about to create the first one. Any other lease waits out its grace.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ __all__ = ["LeaseMemory"]
 
 
 class LeaseMemory:
-    """Remembers the holder that this process last wrote into each lease. Thread-safe, bounded."""
+    """Remembers the version in which this process last left each lease. Thread-safe, bounded."""
 
     def __init__(self, size: int = 16384) -> None:
         self._lock = threading.Lock()
-        self._holders: LRUCache[tuple[str, str], str] = LRUCache(size)
+        self._versions: LRUCache[tuple[str, str], str] = LRUCache(size)
 
-    def took(self, namespace: str, lease: str, holder: str) -> None:
-        """This process wrote the lease in the holder's name."""
+    def wrote(self, namespace: str, lease: str, version: str) -> None:
+        """This process wrote the lease, for itself alone: `version` is the resourceVersion that came of it."""
         with self._lock:
-            self._holders[namespace, lease] = holder
+            self._versions[namespace, lease] = version
 
-    def creating(self, namespace: str, *leases: str) -> None:
-        """The holder's Job is about to be created: from here on it may exist."""
+    def forget(self, namespace: str, *leases: str) -> None:
+        """A Job is about to be created under these leases, or another start may be: they are not ours alone."""
         with self._lock:
             for lease in leases:
-                self._holders.pop((namespace, lease), None)
+                self._versions.pop((namespace, lease), None)
 
-    def never_started(self, namespace: str, lease: str, holder: str) -> bool:
-        """Whether this process took the lease for that holder and never tried to create its Job."""
+    def untouched(self, namespace: str, lease: str, version: str) -> bool:
+        """Whether the lease of that version is as this process wrote it, and no create was tried since."""
         with self._lock:
-            return self._holders.get((namespace, lease)) == holder
+            return self._versions.get((namespace, lease)) == version

@@ -58,12 +58,13 @@ __all__ = [
     "Wait",
     "acquire_leases",
     "delete_leases",
+    "give_back",
+    "give_back_if_no_job",
     "holder_of",
     "is_free",
     "live_run_lease",
     "release",
     "release_finished",
-    "release_if_no_job",
     "release_leases",
     "run_lease_fresh",
 ]
@@ -145,10 +146,32 @@ class LeaseRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """A lease as a call of `acquire_leases` wrote it.
+
+    Args:
+        written: the Lease, with the version that the API server gave it.
+        shared: it was in the Job's name before, and not as this process left it: a start of another manager,
+            or an earlier one of this process, may be about to create that Job under it. It is never given back.
+        took_over_from: the previous holder, none when the lease was new or already the Job's.
+    """
+
+    written: Object
+    shared: bool = False
+    took_over_from: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Acquired:
-    """Every lease that the start needs is held. `took_over_from` names previous holders, for the log."""
+    """Every lease that the start needs is held.
+
+    Args:
+        took_over_from: names of previous holders, for the log.
+        leases: the leases, as this call wrote them: what `give_back` may delete again.
+    """
 
     took_over_from: tuple[str, ...] = ()
+    leases: tuple[Taken, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +179,13 @@ class Wait:
     """The start has to wait: the condition's reason and message, and the holder when it is known.
 
     The message holds no number that changes on every pass but the count of the operations waited for.
+    `leases` are those that a cluster keeps while it waits for machine operations.
     """
 
     reason: str
     message: str
     holder: str = ""
+    leases: tuple[Taken, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +247,8 @@ def acquire_leases(client: Verbs, request: LeaseRequest, clock: Clock) -> Acquir
 
     Guarantees: after `Acquired` the run lease, and for a gated cluster operation the write lease, are held in
     the Job's name and were written by this call. After `Wait`, and after an error of the gate, what this call
-    took is given back, but by a cluster that waits for machine operations. A lease that was in the Job's name
-    before is not: a start of another manager may be about to create that Job under it. It frees itself.
+    took is given back, but by a cluster that waits for machine operations. A shared lease is not (see `Taken`):
+    it frees itself.
 
     Raises:
         ApiError: a request failed.
@@ -237,42 +262,42 @@ def acquire_leases(client: Verbs, request: LeaseRequest, clock: Clock) -> Acquir
             reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, "this object", run.holder), run.holder
         )
     if not request.gated:
-        return Acquired(run.took_over_from)
+        return Acquired(run.took_over_from, (run,))
     taken = [run]
     try:
         return _pass_gate(client, request, clock, taken)
     except Exception:
-        _give_back(client, request, taken)
+        give_back(client, request, taken)
         raise
 
 
-def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, taken: list[_Taken]) -> Acquired | Wait:
+def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, taken: list[Taken]) -> Acquired | Wait:
     owner, run = request.owner, taken[0]
     if not owner.is_cluster:
         closed = _closed_gate(client, request, clock)
         if closed is None:
-            return Acquired(run.took_over_from)
-        _give_back(client, request, taken)
+            return Acquired(run.took_over_from, (run,))
+        give_back(client, request, taken)
         return closed
     write = _acquire(client, owner.write_lease, _CLUSTER, request, clock)
-    if isinstance(write, _Taken):
+    if isinstance(write, Taken):
         taken.append(write)
     else:
-        _give_back(client, request, taken)
+        give_back(client, request, taken)
         if isinstance(write, Wait):
             return write
         what = f"the TerraformCluster of cluster {owner.cluster_name}"
         return Wait(reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, what, write.holder), write.holder)
     busy = _machine_operations(client, owner, clock.now())
     if not busy:
-        return Acquired(run.took_over_from + write.took_over_from)
+        return Acquired(run.took_over_from + write.took_over_from, tuple(taken))
     listed = ", ".join(busy[:5]) + (", …" if len(busy) > 5 else "")
     noun = "operation" if len(busy) == 1 else "operations"
     message = (
         f"The {request.op} Job waits for {len(busy)} machine and machine pool {noun} of cluster {owner.cluster_name} "
         f"(Jobs {listed}); new ones wait until this one is done"
     )
-    return Wait(reasons.WAITING_FOR_MACHINE_OPERATIONS, message + _way_out(request))
+    return Wait(reasons.WAITING_FOR_MACHINE_OPERATIONS, message + _way_out(request), leases=tuple(taken))
 
 
 def _closed_gate(client: Verbs, request: LeaseRequest, clock: Clock) -> Wait | None:
@@ -285,11 +310,15 @@ def _closed_gate(client: Verbs, request: LeaseRequest, clock: Clock) -> Wait | N
     return Wait(reasons.WAITING_FOR_CLUSTER_OPERATION, message, live.holder)
 
 
-def _give_back(client: Verbs, request: LeaseRequest, taken: Sequence[_Taken]) -> None:
-    """Delete the leases that this call took, each only as this call wrote it. Failures are only logged."""
+def give_back(client: Verbs, request: LeaseRequest, leases: Sequence[Taken]) -> None:
+    """Delete leases that a start took and does not need, each only as it was written then.
+
+    A shared one, and one that somebody wrote since, stays and frees itself: another manager may be creating the
+    Job under it. Failures are only logged.
+    """
     namespace = request.owner.namespace
-    for lease in reversed(taken):
-        if lease.again:
+    for lease in reversed(leases):
+        if lease.shared:
             continue
         try:
             _delete_version(client, namespace, lease.written)
@@ -376,19 +405,20 @@ def release_finished(client: Verbs, owner: LeaseOwner, job: FinishedJob) -> None
         release_leases(client, owner, job.name)
 
 
-def release_if_no_job(client: Verbs, owner: LeaseOwner, job_name: str) -> bool:
+def give_back_if_no_job(client: Verbs, request: LeaseRequest, leases: Sequence[Taken]) -> bool:
     """Give the leases back when the API server itself says that no such Job exists; any other answer keeps
     them.
 
     A create that was answered with an error may still have created the Job.
     """
+    namespace = request.owner.namespace
     try:
-        client.get(JOB, job_name, owner.namespace, metadata_only=True)
+        client.get(JOB, request.job_name, namespace, metadata_only=True)
     except NotFound:
-        release_leases(client, owner, job_name)
+        give_back(client, request, leases)
         return True
     except ApiError as error:
-        logger.warning("leases kept", namespace=owner.namespace, job=job_name, err=error)
+        logger.warning("leases kept", namespace=namespace, job=request.job_name, err=error)
     return False
 
 
@@ -411,32 +441,23 @@ def delete_leases(client: Verbs, owner: LeaseOwner) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """A lease as this call wrote it; ``again`` when it was in the Job's name before."""
-
-    written: Object
-    again: bool = False
-    took_over_from: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Busy:
     holder: str
 
 
 def _acquire(
     client: Verbs, name: str, which: str, request: LeaseRequest, clock: Clock, *, gate: bool = False
-) -> _Taken | _Busy | Wait:
-    """Take one lease. With `gate`, one that is in the Job's name already is left alone while the gate is closed:
-    refreshed in every pass that waits, it would never free itself, and the cluster would wait for ever."""
+) -> Taken | _Busy | Wait:
+    """Take one lease. With `gate`, a shared one is left alone while the gate is closed: refreshed in every pass
+    that waits, it would never free itself, and the cluster would wait for ever."""
     namespace = request.owner.namespace
     try:
         created = client.create(LEASE, _lease(name, which, request, clock.now()), namespace)
     except AlreadyExists:
         pass
     else:
-        request.memory.took(namespace, name, request.job_name)
-        return _Taken(created)
+        request.memory.wrote(namespace, name, resource_version_of(created))
+        return Taken(created)
     try:
         lease = client.get(LEASE, name, namespace)
     except NotFound:
@@ -445,29 +466,34 @@ def _acquire(
     if holder != request.job_name and not _may_take(client, lease, request, clock.now()):
         return _Busy(holder)
     again = holder == request.job_name
-    if again and gate:
+    shared = again and not request.memory.untouched(namespace, name, resource_version_of(lease))
+    if shared and gate:
         closed = _closed_gate(client, request, clock)
         if closed is not None:
             return closed
-    mine = _lease(name, which, request, clock.now())
-    mine["metadata"]["uid"] = uid_of(lease)
-    mine["metadata"]["resourceVersion"] = resource_version_of(lease)
+    wanted = _lease(name, which, request, clock.now())
+    wanted["metadata"]["uid"] = uid_of(lease)
+    wanted["metadata"]["resourceVersion"] = resource_version_of(lease)
     try:
-        written = client.update(LEASE, mine)
+        written = client.update(LEASE, wanted)
     except (Conflict, NotFound):
         return _Busy("")
-    request.memory.took(namespace, name, request.job_name)
-    return _Taken(written, again, () if again or not holder else (holder,))
+    if shared:
+        request.memory.forget(namespace, name)
+    else:
+        request.memory.wrote(namespace, name, resource_version_of(written))
+    return Taken(written, shared, () if again or not holder else (holder,))
 
 
 def _may_take(client: Verbs, lease: Object, request: LeaseRequest, now: datetime) -> bool:
     """Whether a lease in another Job's name may be taken over.
 
     A free one, and one that this very process took for another Job of the same object that it never tried to
-    create (the inputs changed while a start waited): nothing can come of that one any more.
+    create (the inputs changed while a start waited), and that nobody wrote since: nothing can come of that one
+    any more.
     """
     namespace, holder = request.owner.namespace, holder_of(lease)
-    if request.memory.never_started(namespace, name_of(lease), holder):
+    if request.memory.untouched(namespace, name_of(lease), resource_version_of(lease)):
         try:
             client.get(JOB, holder, namespace, metadata_only=True)
         except NotFound:

@@ -30,7 +30,7 @@ from captf_controllers.inputs.records import Attempt
 from captf_controllers.inputs.rendering import MAX_INPUTS_BYTES, too_large
 from captf_controllers.jobs import launch as job_launch
 from captf_controllers.jobs.launch import Adopted, Created, LaunchRequest
-from captf_controllers.jobs.leases import LeaseRequest, Wait, acquire_leases, release_if_no_job
+from captf_controllers.jobs.leases import Acquired, LeaseRequest, Wait, acquire_leases, give_back_if_no_job
 from captf_controllers.jobs.naming import tick_for
 from captf_controllers.jobs.podspec import Approval, Guard, JobRequest, JobTarget, Restore, build_job
 from captf_controllers.jobs.views import next_attempt
@@ -105,9 +105,9 @@ def start(scope: Scope, request: StartRequest, material: Material | NoInputsObst
     early_writes.set_block_move(scope)
     if _paused_live(scope):
         early_writes.clear_block_move(scope)
-        release_if_no_job(scope.client, scope.lease_owner, job_request.name)
+        give_back_if_no_job(scope.client, lease, acquired.leases)
         return Outcome(requeue_after=policies.LAG.delay())
-    return _create(scope, request, material, job_request, lease)
+    return _create(scope, request, material, job_request, lease, acquired)
 
 
 def live_credentials_obstacle(credentials: Credentials) -> CredentialsObstacle | None:
@@ -219,7 +219,12 @@ def _paused_live(scope: Scope) -> bool:
 
 
 def _create(
-    scope: Scope, request: StartRequest, material: Material, job_request: JobRequest, lease: LeaseRequest
+    scope: Scope,
+    request: StartRequest,
+    material: Material,
+    job_request: JobRequest,
+    lease: LeaseRequest,
+    acquired: Acquired,
 ) -> Outcome | Stopped:
     job = build_job(job_request)
     name = job_request.name
@@ -228,6 +233,7 @@ def _create(
         job=job,
         owner_uid=scope.uid,
         leases=lease,
+        acquired=acquired,
         record=lambda created: _record_attempt(scope, request, material, created),
         create_run_secret=lambda created: inputs_records.create_per_run(
             scope.client, created, _attempt(request, material, name)
