@@ -35,6 +35,7 @@ from tests import state_secrets
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import names
 from captf_controllers.api.kinds import (
+    API_VERSION,
     CLUSTER,
     GROUP,
     MACHINE,
@@ -43,7 +44,7 @@ from captf_controllers.api.kinds import (
     TERRAFORM_CLUSTER_IDENTITY,
     WORKLOAD_KINDS,
 )
-from captf_controllers.jobs.slots import JobSlots
+from captf_controllers.jobs.slots import JobOwner, JobSlots
 from captf_controllers.kinds.controllers import ADAPTERS
 from captf_controllers.observability.metrics import Metrics
 from captf_controllers.reconcile.environment import Environment, Options
@@ -909,6 +910,13 @@ class World:
         }
         job = {"metadata": {"name": name, "labels": job_labels}, "spec": {"template": template}}
         return self.create(JOB, job, TEAM)
+
+    def take_slot(self, job: str) -> None:
+        """What the informers tell of another object whose Job runs."""
+        owner = {"apiVersion": API_VERSION, "kind": "TerraformMachine", "name": job, "uid": "uid-of-another"}
+        self.env.slots.owner_seen(JobOwner(TEAM, owner["kind"], owner["name"], owner["uid"]))
+        metadata = {"name": job, "namespace": TEAM, "ownerReferences": [{**owner, "controller": True}]}
+        self.env.slots.job_seen({"metadata": metadata})
 
     def scrape(self) -> str:
         """The metrics page."""

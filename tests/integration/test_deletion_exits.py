@@ -44,7 +44,7 @@ def vanish(case: Case) -> str:
 
 def wait_for_slot(case: Case) -> None:
     case.world.restart(max_active_jobs=1)
-    case.world.env.slots.job_seen(case.world.add_job("somebody-elses"))
+    case.world.take_slot("somebody-elses")
 
 
 def wait_for_lease(case: Case) -> None:

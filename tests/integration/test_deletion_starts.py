@@ -228,7 +228,7 @@ def test_a_local_secret_that_is_gone(case: Case) -> None:
 
 def fill_slots(case: Case) -> None:
     case.world.restart(max_active_jobs=1)
-    case.world.env.slots.job_seen(case.world.add_job("somebody-elses"))
+    case.world.take_slot("somebody-elses")
 
 
 def hold_lease(case: Case) -> None:

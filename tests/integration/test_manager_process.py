@@ -13,11 +13,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 import trustme
+from hack.tour import manifests as tour
 from hack.tour.stage import Stage
 from hack.tour.waiting import wait_until
 
-from captf_controllers.api import names
-from captf_runtime.objects import LEASE
+from captf_controllers.api import labels, names
+from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER, TERRAFORM_CLUSTER_IDENTITY
+from captf_runtime.objects import JOB, LEASE, SECRET, labels_of
+from captf_runtime.objects import NAMESPACE as KUBERNETES_NAMESPACE
 
 NAMESPACE = "captf-system"
 
@@ -140,3 +143,38 @@ def test_wrong_flags_end_it_with_status_2(stage: Stage) -> None:
     assert "--max-active-jobs=-1" in log
     assert "--tls-min-version=nothing" in log
     stage.stop_manager()
+
+
+def test_jobs_that_only_look_like_captfs_take_no_slot(stage: Stage) -> None:
+    """A tenant who may create Jobs in one namespace must not stop those of all others."""
+    client, mallory = stage.client, "mallory"
+    for name in (mallory, tour.TEAM):
+        client.create(KUBERNETES_NAMESPACE, tour.namespace(name))
+    pod = {"restartPolicy": "Never", "containers": [{"name": "source", "image": "example.com/idle:v1"}]}
+    forged = {
+        labels.MANAGED: "true",
+        labels.OWNER_KIND: "TerraformMachine",
+        labels.OWNER_NAME: "m1",
+        labels.OP: "apply",
+        labels.CLUSTER_NAME: tour.CLUSTER_NAME,
+    }
+    for index in range(5):
+        metadata = {"name": f"forged-{index}", "labels": forged}
+        client.create(
+            JOB, {"metadata": metadata, "spec": {"suspend": True, "template": {"spec": pod}}}, mallory
+        )
+    client.create(SECRET, tour.secret("cloud-credentials", tour.OPERATOR, {"TOKEN": "x"}), tour.OPERATOR)
+    client.create(TERRAFORM_CLUSTER_IDENTITY, tour.identity())
+    owner = client.create(CLUSTER, tour.cluster(), tour.TEAM)
+    stage.start_manager("--max-active-jobs=1", "--diagnostics-address=127.0.0.1:0")
+    client.create(TERRAFORM_CLUSTER, tour.terraform_cluster(owner), tour.TEAM)
+    found = wait_until(lambda: client.list(JOB, tour.TEAM).items, "the apply Job starts", seconds=60)
+    assert labels_of(found[0])[labels.OP] == "apply"
+    metrics = f"http://{address_of(stage, 'metrics')}/metrics"
+    wait_until(
+        lambda: 'captf_jobs_active{kind="TerraformCluster",op="apply"} 1.0' in ask(metrics)[1],
+        "the gauge shows the one Job",
+        seconds=30,
+    )
+    assert 'captf_jobs_active{kind="TerraformMachine"' not in ask(metrics)[1]
+    assert stage.stop_manager() == 0

@@ -11,12 +11,11 @@ from captf_controllers import __version__
 from captf_controllers.api import names
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL
 from captf_controllers.cli.build import CONTRACT, commit
-from captf_controllers.cli.job_counter import JobCounter
+from captf_controllers.cli.job_counter import count_jobs
 from captf_controllers.cli.options import ManagerOptions
 from captf_controllers.cli.sweeper import Sweeper
 from captf_controllers.jobs.slots import JobSlots
 from captf_controllers.kinds.controllers import (
-    MANAGED_SELECTOR,
     Caches,
     identity_controller,
     workload_controllers,
@@ -41,7 +40,6 @@ from captf_runtime.manager import (
     serving_certificate,
 )
 from captf_runtime.metrics import Metrics as RuntimeMetrics
-from captf_runtime.objects import JOB
 from captf_runtime.serving import HttpServer, parse_bind_address
 from captf_runtime.webhook import WebhookServer
 
@@ -97,10 +95,9 @@ def build_manager(options: ManagerOptions, *, clock: Clock = SYSTEM_CLOCK) -> Ma
     )
     metrics = Metrics(runtime_metrics.registry)
     slots = JobSlots(clock)
-    metrics.serve_active_jobs(slots.active)
+    metrics.serve_active_jobs(lambda: slots.active() if caches.main.has_synced() else None)
     metrics.build_info(__version__, commit(), CONTRACT)
-    jobs = caches.main.informer(JOB, namespace=options.namespace, label_selector=MANAGED_SELECTOR)
-    jobs.add_handler(JobCounter(slots), name="job-slots")
+    count_jobs(slots, caches.main, options.namespace)
     env = Environment(
         api=client,
         cache=caches.main,

@@ -36,6 +36,7 @@ from captf_runtime.controller import (
 from captf_runtime.objects import CONFIG_MAP, JOB, NAMESPACE, SECRET, Kind
 
 MANAGED_SELECTOR = f"{labels.MANAGED}=true"
+JOB_SELECTOR = f"{MANAGED_SELECTOR},{labels.OWNER_KIND}"
 VARIABLES_SELECTOR = f"{labels.VARIABLES}=true"
 
 
@@ -138,7 +139,7 @@ def _watches(caches: Caches, kind: Kind) -> Sequence[Watch]:
     owner = watches.OWNER_OF[kind]
     named = enqueue_mapped(watches.referenced_infrastructure(owner, kind))
     common = [
-        watch(JOB, enqueue_owner(kind), label_selector=MANAGED_SELECTOR),
+        watch(JOB, enqueue_owner(kind), label_selector=JOB_SELECTOR),
         managed_secrets(enqueue_mapped(watches.owned_secret(kind))),
         watch(owner, named, watches.cluster_changed) if owner == CLUSTER else watch(owner, named),
         watch(

@@ -138,7 +138,12 @@ SERIES: Final = (
         ("kind", "op", "error_kind", "step"),
         "Jobs that did not succeed, by class of the error and failed step.",
     ),
-    _series("captf_jobs_active", "gauge", ("kind", "op"), "Unfinished Jobs, at the moment of the scrape."),
+    _series(
+        "captf_jobs_active",
+        "gauge",
+        ("kind", "op"),
+        "Unfinished Jobs of existing objects, at the moment of the scrape.",
+    ),
     _series(
         "captf_job_attempts",
         "histogram",
