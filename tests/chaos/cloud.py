@@ -84,14 +84,16 @@ class Stored:
 
 @dataclass
 class Run:
-    """What the cloud knows of a Job."""
+    """What the cloud knows of a Job. ``lineage`` is the one that it insists on; ``refused``: it found another."""
 
     name: str
     op: str
     site: Site
     state: Stored
     backup: bytes | None = None
+    lineage: str = ""
     started: bool = False
+    refused: bool = False
 
 
 @dataclass
@@ -153,6 +155,8 @@ class ChaosWorld(World):
         super().__init__(clock=RestlessClock(), shipped_role=True, seed=1, **options)
         self.cloud = Cloud()
         self._clouds: dict[str, Cloud] = {}
+        #: Whether runners look whether the state is the one that a destroy was started for.
+        self.runners_look = True
 
     def stage_cloud(self, name: str, build: Any) -> None:
         """`stage`, with the cloud."""
@@ -211,7 +215,10 @@ class ChaosWorld(World):
             if uid_of(job) in self.cloud.runs or OP not in labels_of(job):
                 continue
             site = self.site_of(job)
-            run = Run(name_of(job), labels_of(job)[OP], site, self.state_of(site), self._backup_of(job))
+            lineage = annotations_of(job).get(keys.STATE_LINEAGE, "")
+            run = Run(
+                name_of(job), labels_of(job)[OP], site, self.state_of(site), self._backup_of(job), lineage
+            )
             self.cloud.runs[uid_of(job)] = run
             new.append(run)
         return new
@@ -247,8 +254,15 @@ class ChaosWorld(World):
         if run.started:
             return
         run.started, run.state = True, self.state_of(run.site)
+        if self._another(run):
+            run.refused = True
+            return
         if run.state.missing and self._stored(run, (), {}, 1):
             run.state = self.state_of(run.site)
+
+    def _another(self, run: Run) -> bool:
+        """Whether the state is not the one that the run insists on."""
+        return self.runners_look and run.lineage not in ("", self.state_of(run.site).lineage)
 
     def finish(self, job: Object, outcome: Outcome, effect: Effect = "nothing", pieces: int = 1) -> None:
         """End a Job. ``effect`` says how far one came that did not succeed."""
@@ -286,6 +300,8 @@ class ChaosWorld(World):
         """Do to cloud and state what a run does. False when the run could not have done that."""
         if effect == "nothing":
             return True
+        if run.refused:
+            return False
         if run.state.secrets and not run.state.readable and run.op != "restore":
             return False
         match run.op:
@@ -300,8 +316,12 @@ class ChaosWorld(World):
                     return False
                 return True
             case "destroy":
+                # What the runtime destroys is what it reads, and that may have gone since the run began.
+                run.state = self.state_of(run.site)
                 self.cloud.destroy(run)
-                return effect == "done-unwritten" or self._stored(run, (), {}, pieces)
+                if effect == "done-unwritten":
+                    return True
+                return self._stored(run, (), {}, pieces) and not self._another(run)
             case "restore":
                 return self._push(run, pieces)
             case _:

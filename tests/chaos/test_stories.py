@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.chaos.cloud import Site
+from tests.chaos.cloud import Site, finished
 from tests.chaos.witness import Fault, WitnessedWorld
 from tests.world import TEAM
 
 from captf_controllers.api import annotations as keys
-from captf_runtime.objects import JOB, NAMESPACE, SECRET, annotations_of, name_of
+from captf_runtime.objects import JOB, NAMESPACE, SECRET, Object, annotations_of, name_of
 from captf_runtime.testing import faults
 
 CLUSTER = Site("TerraformCluster", "prod")
@@ -28,6 +28,7 @@ def shared() -> Iterator[WitnessedWorld]:
 @pytest.fixture
 def world(shared: WitnessedWorld) -> WitnessedWorld:
     shared.stage_cloud("the beginning", lambda: None)
+    shared.runners_look = True
     return shared
 
 
@@ -120,14 +121,13 @@ def test_a_namespace_deleted_right_after_the_first_apply_holds_the_object(
 
 
 @pytest.mark.parametrize("site", SITES, ids=lambda site: site.kind)
-def test_a_destroy_that_found_no_state_destroyed_nothing(world: WitnessedWorld, site: Site) -> None:
+@pytest.mark.parametrize("runner", ["looks", "does not look"])
+def test_a_destroy_that_found_no_state_destroyed_nothing(
+    world: WitnessedWorld, site: Site, runner: str
+) -> None:
     """Terraform takes a missing state for an empty one and is content; the object is held until a restore."""
-    if site != CLUSTER:
-        provision(world, CLUSTER)
-    provision(world, site)
-    world.delete(*place(site))
-    world.witness(site)
-    (destroy,) = world.unfinished(site)
+    world.runners_look = runner == "looks"
+    destroy = destroying(world, site)
     for name in world.state_of(site).secrets:
         world.remove(SECRET, name)
     world.finish(destroy, "succeeded")
@@ -135,20 +135,32 @@ def test_a_destroy_that_found_no_state_destroyed_nothing(world: WitnessedWorld, 
         world.witness(site)
     assert world.says(*place(site), "StateReadable") == "False/StateLost"
     message = world.condition(*place(site), "StateReadable")["message"]
-    assert name_of(destroy) in message
     assert "captf.io/restore-state" in message
+    if runner == "does not look":
+        assert name_of(destroy) in message
     # Without the Job that told, the object still says that it applied before.
     world.remove(JOB, name_of(destroy))
     world.witness(site)
     assert world.says(*place(site), "StateReadable") == "False/StateLost"
-    serial = world.get(*place(site))["status"]["stateBackups"][0]["serial"]
-    world.annotate(*place(site), restore_state=str(serial))
-    for _ in range(5):
+    restored_and_destroyed(world, site)
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.kind)
+@pytest.mark.parametrize("when", ["before it began", "while it ran"])
+def test_what_a_destroy_left_of_a_lost_state_may_go_too(world: WitnessedWorld, site: Site, when: str) -> None:
+    """The state goes, and then the empty one that the runtime made in its place, before any pass looks."""
+    destroy = destroying(world, site)
+    if when == "while it ran":
+        world.begin(destroy)
+    for _ in range(2):
+        for name in world.state_of(site).secrets:
+            world.remove(SECRET, name)
+        if not finished(world.client.get(JOB, name_of(destroy), TEAM)):
+            world.finish(destroy, "succeeded")
+    for _ in range(3):
         world.witness(site)
-        for job in world.unfinished(site):
-            world.finish(job, "succeeded")
-    assert not world.guarded(site)
-    assert not world.cloud.tracked(site)
+    assert world.says(*place(site), "StateReadable") == "False/StateLost"
+    restored_and_destroyed(world, site)
 
 
 @pytest.mark.parametrize("site", [CLUSTER, POOL], ids=lambda site: site.kind)
@@ -166,6 +178,30 @@ def test_a_refresh_that_found_no_state_leads_to_no_second_apply(world: Witnessed
         world.witness(site)
     assert world.says(*place(site), "StateReadable") == "False/StateLost"
     assert not world.unfinished(site)
+
+
+def destroying(world: WitnessedWorld, site: Site) -> Object:
+    """The destroy Job of the object, which has not begun."""
+    if site != CLUSTER:
+        provision(world, CLUSTER)
+    provision(world, site)
+    world.delete(*place(site))
+    world.witness(site)
+    (destroy,) = world.unfinished(site)
+    return destroy
+
+
+def restored_and_destroyed(world: WitnessedWorld, site: Site) -> None:
+    """The newest backup is asked for, and the object ends with nothing left."""
+    serial = world.get(*place(site))["status"]["stateBackups"][0]["serial"]
+    world.annotate(*place(site), restore_state=str(serial))
+    for _ in range(8):
+        world.witness(site)
+        for job in world.unfinished(site):
+            world.finish(job, "succeeded")
+        world.advance(120)
+    assert not world.guarded(site)
+    assert not world.cloud.tracked(site)
 
 
 def place(site: Site) -> tuple[str, str]:

@@ -97,6 +97,7 @@ CASES = {
         op="destroy",
         image="registry.example/module@sha256:" + "a" * 64,
         image_fallbacks=("registry.example/module:1.2.0",),
+        state_lineage="6e1f0c5a-1f0b-4f0a-8f8e-2f6f0a1b9c3d",
     ),
     "machine-refresh": request(op="refresh", tick="2026-09-25T12:00:00Z"),
     "cluster-drift": request(CLUSTER, "drift", tick="2026-09-25T12:00:00Z", runner_events=False),
@@ -305,3 +306,22 @@ def test_building_neither_changes_nor_shares_the_policy():
 def test_a_request_that_contradicts_itself_is_refused_by_field(change, field):
     with pytest.raises(ValueError, match=field):
         build_job(replace(request(), **change))
+
+
+def test_a_destroy_is_held_to_the_lineage_of_its_state():
+    job = build_job(request(op="destroy", state_lineage="6e1f0c5a-1f0b"))
+    assert "--state-lineage=6e1f0c5a-1f0b" in source_of(job)["args"]
+    assert job["metadata"]["annotations"][annotations.STATE_LINEAGE] == "6e1f0c5a-1f0b"
+
+
+@pytest.mark.parametrize("lineage", ["", "$(CLOUD_TOKEN)", "-x", "a b", "a\n", "x" * 129, "é"])
+def test_a_lineage_that_no_runtime_writes_is_not_passed_on(lineage):
+    job = build_job(request(op="destroy", state_lineage=lineage))
+    assert not [argument for argument in source_of(job)["args"] if "lineage" in argument]
+    assert annotations.STATE_LINEAGE not in job["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize("op", sorted(set(OPERATIONS) - {"destroy"}))
+def test_no_other_operation_is(op):
+    job = build_job(request(op=op, state_lineage="6e1f0c5a-1f0b"))
+    assert not [argument for argument in source_of(job)["args"] if "lineage" in argument]

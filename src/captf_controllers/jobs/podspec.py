@@ -8,6 +8,7 @@ the runner as its command. Everything that is the same for every Job is a consta
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -51,6 +52,8 @@ _TMP: Final = "/tmp"
 _CONFIG: Final = "/captf/config"
 _CREDENTIALS: Final = "/var/run/captf/credentials"
 _PLAN_KEY: Final = "/captf/plan-key"
+
+_LINEAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 
 INIT_RESOURCES: Final[Mapping[str, Mapping[str, str]]] = {
     "requests": {"cpu": "10m", "memory": "32Mi"},
@@ -131,7 +134,7 @@ class JobRequest:
             name of the vanished or crashed Job.
         cluster_outputs_hash, held_cluster_outputs: of a pool's apply.
         state_lock_version: the state lock's version now, for an apply.
-        state_lineage: the lineage of the state that a destroy is started for, "" when it has none.
+        state_lineage: the lineage of the state that the Job is started for, "" when it has none.
     """
 
     target: JobTarget
@@ -165,6 +168,15 @@ class JobRequest:
         return names.job_name(
             self.target.kind, self.target.name, self.op, self.attempt, self.inputs_hash, self.tick
         )
+
+    @property
+    def lineage(self) -> str:
+        """The lineage that a destroy must find before it runs and after it, "" for any other Job.
+
+        One that no runtime wrote, but somebody by hand in another form, is not held to: it would have to pass
+        through an annotation and a command line.
+        """
+        return self.state_lineage if self.op == "destroy" and _LINEAGE.fullmatch(self.state_lineage) else ""
 
     @property
     def needs_plan_key(self) -> bool:
@@ -250,8 +262,8 @@ def _annotations(request: JobRequest) -> dict[str, str]:
         found[keys.RESTORE_SERIAL] = str(request.restore.serial)
     if request.image_fallbacks and request.op not in ("apply", "plan"):
         found[keys.IMAGE_FALLBACKS] = render_image_list(request.image_fallbacks)
-    if request.op == "destroy" and request.state_lineage:
-        found[keys.STATE_LINEAGE] = request.state_lineage
+    if request.lineage:
+        found[keys.STATE_LINEAGE] = request.lineage
     if request.op != "apply":
         return found
     if request.drift_remediation:
@@ -429,6 +441,8 @@ def runner_arguments(request: JobRequest) -> list[str]:
     if request.force_unlock:
         # The ID comes from an annotation that the namespace can write; "$(" would be expanded by the kubelet.
         arguments.append(f"--force-unlock={request.force_unlock.replace('$', '$$')}")
+    if request.lineage:
+        arguments.append(f"--state-lineage={request.lineage}")
     if request.guard is not None:
         arguments += ["--guard-deletes", f"--inputs-hash={request.guard.hash}"]
         if request.guard.allow_deletes_hash:

@@ -34,6 +34,7 @@ class Settings:
     lock_timeout: float = 300.0
     stop_timeout: float = DEFAULT_STOP_TIMEOUT
     force_unlock: str = ""
+    state_lineage: str = ""
     guard_deletes: bool = False
     inputs_hash: str = ""
     allow_deletes_hash: str = ""
@@ -63,7 +64,7 @@ class UsageError(Exception):
 
 _STRINGS = {
     "config", "module", "providers", "workdir", "image", "result", "force-unlock", "inputs-hash",
-    "allow-deletes-hash", "expect-plan", "plan-key-file", "event-object", "job-name",
+    "state-lineage", "allow-deletes-hash", "expect-plan", "plan-key-file", "event-object", "job-name",
 }  # fmt: skip
 _REPEATED = {"bin", "backend-config"}
 _DURATIONS = {"lock-timeout", "stop-timeout"}

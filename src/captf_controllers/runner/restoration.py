@@ -1,4 +1,4 @@
-"""Putting a backed-up state together, and counting what it holds after it was pushed."""
+"""Reading a state from its pieces: a backup to put together, what a state is, and what a list of it holds."""
 
 from __future__ import annotations
 
@@ -55,15 +55,18 @@ def pieces(config: Path, chunks: int) -> list[bytes]:
     return found
 
 
-def is_state(compressed: Sequence[bytes]) -> bool:
-    """Whether compressed pieces hold, in this order, a state that a runtime without encryption can read."""
+def lineage_of(compressed: Sequence[bytes]) -> str | None:
+    """The lineage of the state that compressed pieces hold, in this order.
+
+    None when they hold no state that a runtime without encryption can read.
+    """
     try:
         document = _parse(_decompress(compressed))
     except RestoreError:
-        return False
-    return (
-        isinstance(document, dict) and document.get("version") == 4 and "encryption_version" not in document
-    )
+        return None
+    if not isinstance(document, dict) or document.get("version") != 4 or "encryption_version" in document:
+        return None
+    return str(document.get("lineage", ""))
 
 
 def _decompress(compressed: Sequence[bytes]) -> bytes:

@@ -216,6 +216,8 @@ class Run:
     def _operate(self) -> None:
         if self.settings.op == "restore":
             self._put_backup_in_place()
+        if self.settings.op == "destroy":
+            self._expect_state("nothing was destroyed")
         self._run_step(
             "init",
             ["init", *self._locking, *(f"-backend-config={value}" for value in self.settings.backend_config)],
@@ -231,6 +233,7 @@ class Run:
                     self._change("apply", ["apply", *self._locking, "-json", "-auto-approve", _VARIABLES])
             case "destroy":
                 self._change("destroy", ["destroy", *self._locking, "-json", "-auto-approve", _VARIABLES])
+                self._expect_state("what the destroy removed is not known")
             case "refresh":
                 self._refresh()
             case "drift":
@@ -393,22 +396,60 @@ class Run:
         except RunFailed:
             self.log.error("the local copy of the state could not be pushed: the new state is lost")
 
+    def _state_secrets(self) -> StateSecrets | None:
+        """The Secrets of the state; None where it is not kept in this cluster."""
+        try:
+            account = ServiceAccount.of(self.environ)
+        except Unusable as error:
+            self.log.warning("the present state is not looked at", reason=str(error))
+            return None
+        return StateSecrets.of(account, self.settings.backend_config)
+
+    def _expect_state(self, otherwise: str) -> None:
+        """Makes sure that the state is the one which the destroy was started for.
+
+        A runtime takes a missing state for an empty one: it destroys nothing and is content.
+
+        Args:
+            otherwise: what it means when the state is another.
+
+        Raises:
+            RunFailed: it is missing, another one, unreadable, or could not be looked at.
+        """
+        expected = self.settings.state_lineage
+        secrets = self._state_secrets() if expected else None
+        if secrets is None:
+            return
+        self._step = "destroy"
+        try:
+            present = secrets.present()
+            if not present:
+                found = "it is missing"
+            elif (lineage := secrets.lineage(present)) is None:
+                found = "it cannot be read"
+            elif lineage != expected:
+                found = "another one is in its place"
+            else:
+                return
+            text = f"the state is not the one that the destroy was started for: {found}; {otherwise}"
+        except StateSecretsError as error:
+            text = f"{error}; {otherwise}"
+        self._fail("step", "destroy", text)
+        self.log.error("the destroy does not count", reason=text)
+        assert self.result.error is not None
+        raise RunFailed(self.result.error)
+
     def _put_backup_in_place(self) -> None:
         """Writes the backup over a state that is missing or that no runtime could read.
 
         Does nothing over a state that reads: pushing over that is the runtime's own work, under its lock.
         """
-        try:
-            account = ServiceAccount.of(self.environ)
-        except Unusable as error:
-            self.log.warning("the present state is not looked at before it is restored", reason=str(error))
-            return
-        secrets = StateSecrets.of(account, self.settings.backend_config)
+        secrets = self._state_secrets()
         if secrets is None or self.interruption:
             return
         try:
             present = secrets.present()
-            if secrets.readable(present):
+            if secrets.lineage(present) is not None:
                 return
             holder = secrets.lock_holder()
             if holder and holder != self.settings.force_unlock:

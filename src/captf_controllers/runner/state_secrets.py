@@ -1,9 +1,9 @@
-"""The state Secrets themselves, for a restore that the runtime cannot begin.
+"""The state Secrets themselves, for what the runtime cannot do.
 
 No runtime initialises against a state that it cannot read, and one that initialises where there is none
 leaves an empty state, which a run that ends there would leave for a state like any other. A restore over a
 missing or unreadable state therefore writes the backup's payload into the Secrets first, where the runtime
-then finds it.
+then finds it; and a destroy asks here whether the state is still the one that it was started for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from captf_controllers.runner.restoration import is_state
+from captf_controllers.runner.restoration import lineage_of
 from captf_controllers.runner.service_account import ServiceAccount
 
 _TIMEOUT = 30.0
@@ -69,18 +69,18 @@ class StateSecrets:
         items: list[dict[str, Any]] = (found or {}).get("items") or []
         return items
 
-    def readable(self, secrets: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the Secrets hold, in their order, one state that a runtime can read."""
+    def lineage(self, secrets: Sequence[Mapping[str, Any]]) -> str | None:
+        """Lineage of the one state that the Secrets hold in their order; None when no runtime could read one."""
         pieces: dict[int, bytes] = {}
         for secret in secrets:
             index = self._index(secret["metadata"]["name"])
             data = (secret.get("data") or {}).get("tfstate")
             if index is None or data is None:
-                return False
+                return None
             pieces[index] = base64.b64decode(data)
-        return sorted(pieces) == list(range(len(secrets))) and is_state(
-            [pieces[index] for index in sorted(pieces)]
-        )
+        if sorted(pieces) != list(range(len(secrets))):
+            return None
+        return lineage_of([pieces[index] for index in sorted(pieces)])
 
     def lock_holder(self) -> str:
         """The ID of the lock on the state; empty when it is free.

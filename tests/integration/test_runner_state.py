@@ -1,4 +1,5 @@
-"""A restore over a state that no runtime can read: the runner puts the backup in its place first."""
+"""What the runner itself does about the state: it puts a backup in the place of one that no runtime can read, and
+a destroy counts only on the state that it was started for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.unit.fake_runtime import FakeImage
 from captf_runtime.client import Client
 from captf_runtime.objects import LEASE, NAMESPACE, SECRET, Object, annotations_of, labels_of, name_of
 from captf_runtime.testing.apiserver import ApiServer
-from captf_runtime.testing.faults import Match, forbidden
+from captf_runtime.testing.faults import Match, forbidden, internal_error
+from captf_runtime.testing.waiting import eventually
 
 TEAM = "team-a"
 SUFFIX = "70ab80533a3bae34-m"
@@ -31,6 +33,7 @@ CONFIG = (
     "--backend-config=in_cluster_config=true",
     '--backend-config=labels={"captf.io/managed"="true","clusterctl.cluster.x-k8s.io/move"=""}',
 )
+LINEAGE = "6e1f0c5a-1f0b-4f0a-8f8e-2f6f0a1b9c3d"
 STATE = gzip.compress(json.dumps({"version": 4, "serial": 7, "resources": []}).encode())
 
 
@@ -181,3 +184,76 @@ def test_a_damaged_backup_touches_nothing(pod: Pod) -> None:
     pod.put(BASE, b"noise")
     assert pod.restore(STATE[:-9]).exit == 1
     assert pod.stored() == {BASE: b"noise"}
+
+
+def state(serial: int = 7, lineage: str = LINEAGE) -> bytes:
+    document = {"version": 4, "serial": serial, "lineage": lineage, "resources": []}
+    return gzip.compress(json.dumps(document).encode())
+
+
+def destroy(pod: Pod, lineage: str = LINEAGE) -> Any:
+    return pod.image.run("destroy", *CONFIG, f"--state-lineage={lineage}")
+
+
+def test_a_destroy_of_the_state_that_it_was_started_for_counts(pod: Pod) -> None:
+    first, second = state()[:40], state()[40:]
+    pod.put(BASE, first)
+    pod.put(f"{BASE}-part-1", second)
+    ran = destroy(pod)
+    assert (ran.exit, ran.steps) == (0, [("init", 0), ("destroy", 0)])
+
+
+@pytest.mark.parametrize(
+    ("present", "found"),
+    [
+        ({}, "it is missing"),
+        ({BASE: state(lineage="of-somebody-else")}, "another one is in its place"),
+        ({BASE: gzip.compress(b'{"version": 4, "serial": 7}')}, "another one is in its place"),
+        ({BASE: b"noise"}, "it cannot be read"),
+        ({BASE: state(), f"{BASE}-part-2": b"x"}, "it cannot be read"),
+    ],
+)
+def test_a_destroy_of_any_other_state_does_not_begin(pod: Pod, present: dict[str, bytes], found: str) -> None:
+    for name, payload in present.items():
+        pod.put(name, payload)
+    ran = destroy(pod)
+    assert (ran.exit, ran.error["kind"], ran.error["step"]) == (1, "step", "destroy")
+    assert ran.error["tail"] == (
+        f"the state is not the one that the destroy was started for: {found}; nothing was destroyed"
+    )
+    assert pod.called() == ["version"], "the runtime's init would make an empty state of a missing one"
+    assert pod.stored() == present
+
+
+def test_a_destroy_whose_state_cannot_be_looked_at_does_not_begin(pod: Pod) -> None:
+    pod.put(BASE, state())
+    pod.server.faults.add(Match(verb="list", resource="secrets"), internal_error())
+    ran = destroy(pod)
+    assert (ran.exit, ran.error["step"]) == (1, "destroy")
+    assert "could not be listed" in ran.error["tail"]
+    assert pod.called() == ["version"]
+
+
+@pytest.mark.parametrize("left", [None, state(1, "made-by-init")])
+def test_a_destroy_whose_state_went_while_it_ran_does_not_count(pod: Pod, left: bytes | None) -> None:
+    pod.put(BASE, state())
+    fake = pod.image.directory / "fake"
+    pod.image.script("destroy", 'touch "$FAKE/began"; until [ -e "$FAKE/go" ]; do sleep 0.02; done')
+    process = pod.image.start("destroy", *CONFIG, f"--state-lineage={LINEAGE}")
+    eventually((fake / "began").exists)
+    pod.client.delete(SECRET, BASE, TEAM, propagation_policy="Background")
+    if left is not None:
+        pod.put(BASE, left)
+    (fake / "go").touch()
+    process.communicate(timeout=60)
+    result = json.loads(pod.image.result_path.read_bytes())
+    assert process.returncode == 1
+    assert result["error"]["step"] == "destroy"
+    assert result["error"]["tail"].endswith("what the destroy removed is not known")
+
+
+def test_a_destroy_without_a_lineage_looks_at_nothing(pod: Pod) -> None:
+    """One that a hand wrote, or none at all: the runtime deals with what it finds."""
+    pod.server.requests.clear()
+    assert destroy(pod, "").exit == 0
+    assert not [request for request in pod.server.requests if request.resource == "secrets"]
