@@ -24,7 +24,13 @@ from tests.e2e.scene import Scene, Subject
 from tests.manifests import needs_kubectl, rendered
 
 from captf_controllers.api import labels, names
-from captf_controllers.api.kinds import CLUSTER, MACHINE_POOL, TERRAFORM_MACHINE_POOL, TERRAFORM_PLAN
+from captf_controllers.api.kinds import (
+    CLUSTER,
+    MACHINE_POOL,
+    TERRAFORM_MACHINE_POOL,
+    TERRAFORM_MACHINE_TEMPLATE,
+    TERRAFORM_PLAN,
+)
 from captf_controllers.jobs.leases import GRACE
 from captf_runtime.objects import (
     CONFIG_MAP,
@@ -67,8 +73,6 @@ NOT_LIVED: dict[tuple[str, str, str], str] = {
     **{(_CAPI, "machines", verb): "remediation" for verb in ("get", "patch")},
     (_CAPI, "machinepools", "patch"): "replicas that the module decides on",
     (_CAPI, "machinepools", "get"): "the same",
-    **{(_OWN, "terraformmachinetemplates", verb): "capacity" for verb in ("get", "list", "watch")},
-    (_OWN, "terraformmachinetemplates/status", "patch"): "capacity",
     **{(_OWN, "terraformplans", verb): "plans that were superseded" for verb in ("get", "delete")},
 }
 
@@ -194,6 +198,7 @@ def live(scene: Scene) -> None:
     abandoned(third)
     approved(scene, cluster)
     pooled(scene)
+    templated(scene)
     first = Subject(scene, first.kind, first.name)
     first.delete()
     first.wait_gone()
@@ -275,6 +280,19 @@ def pooled(scene: Scene) -> None:
     subject.delete()
     subject.wait_gone()
     client.delete(MACHINE_POOL, "p1", namespace, propagation_policy="Background")
+
+
+def templated(scene: Scene) -> None:
+    """A machine template, for scaling from zero."""
+    spec = {"capacity": {"cpu": "2"}, "template": {"spec": {"source": {"image": tour.MACHINE_IMAGE}}}}
+    client, namespace = scene.client, scene.namespace
+    client.create(TERRAFORM_MACHINE_TEMPLATE, {"metadata": {"name": "workers"}, "spec": spec}, namespace)
+
+    def published() -> bool:
+        found = client.get(TERRAFORM_MACHINE_TEMPLATE, "workers", namespace)
+        return (found.get("status") or {}).get("capacity") == {"cpu": "2"}
+
+    scene.wait(published, "the capacity is published")
 
 
 def left_lease(scene: Scene, kind: Kind, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import socket
 import ssl
@@ -18,8 +19,14 @@ from hack.tour.stage import Stage
 from hack.tour.waiting import wait_until
 
 from captf_controllers.api import labels, names
-from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER, TERRAFORM_CLUSTER_IDENTITY
-from captf_runtime.objects import JOB, LEASE, SECRET, labels_of
+from captf_controllers.api.kinds import (
+    CLUSTER,
+    TERRAFORM_CLUSTER,
+    TERRAFORM_CLUSTER_IDENTITY,
+    TERRAFORM_MACHINE_TEMPLATE,
+)
+from captf_runtime.client.errors import AlreadyExists, NotFound
+from captf_runtime.objects import JOB, LEASE, SECRET, Kind, Object, labels_of, name_of
 from captf_runtime.objects import NAMESPACE as KUBERNETES_NAMESPACE
 
 NAMESPACE = "captf-system"
@@ -145,11 +152,28 @@ def test_wrong_flags_end_it_with_status_2(stage: Stage) -> None:
     stage.stop_manager()
 
 
+def ensure_team(stage: Stage) -> None:
+    """A namespace with a TerraformCluster, and the credentials that it uses."""
+    client = stage.client
+
+    def ensure(kind: Kind, obj: Object) -> Object:
+        namespace = obj["metadata"].get("namespace", "")
+        try:
+            return client.create(kind, obj, namespace)
+        except AlreadyExists:
+            return client.get(kind, name_of(obj), namespace)
+
+    ensure(KUBERNETES_NAMESPACE, tour.namespace(tour.TEAM))
+    ensure(SECRET, tour.secret("cloud-credentials", tour.OPERATOR, {"TOKEN": "x"}))
+    ensure(TERRAFORM_CLUSTER_IDENTITY, tour.identity())
+    owner = ensure(CLUSTER, tour.cluster())
+    ensure(TERRAFORM_CLUSTER, tour.terraform_cluster(owner))
+
+
 def test_jobs_that_only_look_like_captfs_take_no_slot(stage: Stage) -> None:
     """A tenant who may create Jobs in one namespace must not stop those of all others."""
     client, mallory = stage.client, "mallory"
-    for name in (mallory, tour.TEAM):
-        client.create(KUBERNETES_NAMESPACE, tour.namespace(name))
+    client.create(KUBERNETES_NAMESPACE, tour.namespace(mallory))
     pod = {"restartPolicy": "Never", "containers": [{"name": "source", "image": "example.com/idle:v1"}]}
     forged = {
         labels.MANAGED: "true",
@@ -163,11 +187,8 @@ def test_jobs_that_only_look_like_captfs_take_no_slot(stage: Stage) -> None:
         client.create(
             JOB, {"metadata": metadata, "spec": {"suspend": True, "template": {"spec": pod}}}, mallory
         )
-    client.create(SECRET, tour.secret("cloud-credentials", tour.OPERATOR, {"TOKEN": "x"}), tour.OPERATOR)
-    client.create(TERRAFORM_CLUSTER_IDENTITY, tour.identity())
-    owner = client.create(CLUSTER, tour.cluster(), tour.TEAM)
     stage.start_manager("--max-active-jobs=1", "--diagnostics-address=127.0.0.1:0")
-    client.create(TERRAFORM_CLUSTER, tour.terraform_cluster(owner), tour.TEAM)
+    ensure_team(stage)
     found = wait_until(lambda: client.list(JOB, tour.TEAM).items, "the apply Job starts", seconds=60)
     assert labels_of(found[0])[labels.OP] == "apply"
     metrics = f"http://{address_of(stage, 'metrics')}/metrics"
@@ -177,4 +198,71 @@ def test_jobs_that_only_look_like_captfs_take_no_slot(stage: Stage) -> None:
         seconds=30,
     )
     assert 'captf_jobs_active{kind="TerraformMachine"' not in ask(metrics)[1]
+    assert stage.stop_manager() == 0
+
+
+def mirror_value(stage: Stage) -> str:
+    """What the mirror of the namespace holds, decoded; empty while there is none."""
+    try:
+        found = stage.client.get(SECRET, names.credential_mirror(tour.IDENTITY), tour.TEAM)
+    except NotFound:
+        return ""
+    return base64.b64decode((found.get("data") or {}).get("TOKEN", "")).decode()
+
+
+def test_a_new_key_arrives_in_seconds(stage: Stage) -> None:
+    """Long before the resync, which comes after ten minutes: the source Secret is watched."""
+    client = stage.client
+    ensure_team(stage)
+    stage.start_manager()
+    wait_until(lambda: mirror_value(stage) == "x", "the credentials are mirrored", seconds=60)
+
+    def allowed() -> str:
+        status = client.get(TERRAFORM_CLUSTER, tour.CLUSTER_NAME, tour.TEAM).get("status") or {}
+        found = [item for item in status.get("conditions") or [] if item["type"] == "IdentityAllowed"]
+        return f"{found[0]['status']}/{found[0]['reason']}" if found else ""
+
+    encoded = {"TOKEN": base64.b64encode(b"rotated").decode()}
+    client.patch(SECRET, "cloud-credentials", {"data": encoded}, tour.OPERATOR)
+    wait_until(lambda: mirror_value(stage) == "rotated", "the new key is mirrored", seconds=30)
+    client.delete(SECRET, "cloud-credentials", tour.OPERATOR, propagation_policy="Background")
+    wait_until(lambda: allowed() == "False/SecretNotFound", "the missing Secret is told", seconds=30)
+    client.create(SECRET, tour.secret("cloud-credentials", tour.OPERATOR, {"TOKEN": "third"}), tour.OPERATOR)
+    wait_until(lambda: mirror_value(stage) == "third", "the Secret that is back is mirrored", seconds=30)
+    wait_until(lambda: allowed() == "True/IdentityAllowed", "it is allowed again", seconds=30)
+    # Another Secret: the old one is watched no more, the new one is.
+    client.create(SECRET, tour.secret("other", tour.OPERATOR, {"TOKEN": "other"}), tour.OPERATOR)
+    named = {"spec": {"secretRef": {"name": "other"}}}
+    client.patch(TERRAFORM_CLUSTER_IDENTITY, tour.IDENTITY, named)
+    wait_until(lambda: mirror_value(stage) == "other", "the other Secret is mirrored", seconds=30)
+    client.patch(SECRET, "other", {"data": encoded}, tour.OPERATOR)
+    wait_until(lambda: mirror_value(stage) == "rotated", "and followed", seconds=30)
+    client.patch(
+        TERRAFORM_CLUSTER_IDENTITY, tour.IDENTITY, {"spec": {"secretRef": {"name": "cloud-credentials"}}}
+    )
+    assert stage.stop_manager() == 0
+
+
+def test_the_capacity_of_a_machine_template_is_published(stage: Stage) -> None:
+    ensure_team(stage)
+    spec = {
+        "capacity": {"cpu": "4", "memory": "16Gi"},
+        "template": {"spec": {"source": {"image": tour.MACHINE_IMAGE}}},
+    }
+    stage.client.create(
+        TERRAFORM_MACHINE_TEMPLATE, {"metadata": {"name": "workers"}, "spec": spec}, tour.TEAM
+    )
+    stage.start_manager("--terraformmachinetemplate-concurrency=1", "--diagnostics-address=127.0.0.1:0")
+
+    def status() -> Object:
+        found = stage.client.get(TERRAFORM_MACHINE_TEMPLATE, "workers", tour.TEAM).get("status")
+        return found or {}
+
+    wait_until(lambda: "capacity" in status(), "the capacity is published", seconds=60)
+    assert status()["capacity"] == {"cpu": "4", "memory": "16Gi"}
+    assert status()["capacitySource"] == {"source": "Spec"}
+    metrics = ask(f"http://{address_of(stage, 'metrics')}/metrics")[1]
+    assert (
+        'controller_runtime_max_concurrent_reconciles{controller="terraformmachinetemplate"} 1.0' in metrics
+    )
     assert stage.stop_manager() == 0

@@ -255,6 +255,14 @@ class TestIdentityController:
         self.reconcile(api)
         assert len(api.writes) == before
 
+    def test_an_identity_of_another_watch_filter_is_left_alone_whatever_woke_it(self, api):
+        self.put_identity(api)
+        self.put_source(api, A="1")
+        for watch_filter, written in (("mine", False), ("", True)):
+            reconciler = IdentityReconciler(lambda ctx: api, api, None, api.clock, watch_filter=watch_filter)
+            reconciler.reconcile(None, Request("", "aws"))
+            assert ("status" in api.find(TERRAFORM_CLUSTER_IDENTITY, "aws")) is written
+
     def test_namespaces_come_and_go(self, api):
         self.put_identity(api)
         self.put_source(api, A="1")

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from captf_controllers.api import labels
-from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE, TERRAFORM_MACHINE_POOL
+from captf_controllers.api.kinds import (
+    TERRAFORM_CLUSTER,
+    TERRAFORM_CLUSTER_IDENTITY,
+    TERRAFORM_MACHINE,
+    TERRAFORM_MACHINE_POOL,
+)
 from captf_controllers.kinds import watches
-from captf_runtime.cache import Form, Header, store_raw
+from captf_runtime.cache import Added, Deleted, Form, Header, StoredObject, Updated, store_raw
 from captf_runtime.client.errors import NotFound
 from captf_runtime.objects import CONFIG_MAP, SECRET, Kind, Object
 
@@ -103,3 +108,32 @@ def test_a_member_that_goes_wakes_its_cluster_by_label_or_owner() -> None:
     member["metadata"]["labels"] = {labels.CLUSTER_NAME: "prod"}
     assert woken(mapping, member) == ["labelled", "owned"]
     assert shelf.decoded == 0
+
+
+def identity(ready: str = "True", reason: str = "SecretFound", **metadata: Any) -> StoredObject:
+    condition = {"type": "Ready", "status": ready, "reason": reason}
+    meta = {"name": "aws", "resourceVersion": "1", "generation": 1, **metadata}
+    stored = {
+        "metadata": meta,
+        "status": {"conditions": [condition], "namespaces": [metadata.get("uid", "")]},
+    }
+    return store_raw(json.dumps(stored).encode(), Form(TERRAFORM_CLUSTER_IDENTITY))
+
+
+@pytest.mark.parametrize(
+    ("new", "wakes"),
+    [
+        (identity(uid="only-the-namespaces-differ"), False),
+        (identity("False", "SecretNotFound"), True),
+        (identity("True", "CredentialsIncomplete"), True),
+        (identity(generation=2), True),
+        (identity(deletionTimestamp="2026-01-01T00:00:00Z"), True),
+    ],
+)
+def test_an_identity_wakes_its_users_when_its_spec_or_readiness_changes(
+    new: StoredObject, wakes: bool
+) -> None:
+    assert watches.identity_changed(Updated(identity(), new)) is wakes
+    assert not watches.identity_changed(Updated(identity(), new, resync=True))
+    assert watches.identity_changed(Added(new))
+    assert watches.identity_changed(Deleted(new))

@@ -18,6 +18,8 @@ from captf_controllers.jobs.slots import JobSlots
 from captf_controllers.kinds.controllers import (
     Caches,
     identity_controller,
+    machine_template_controller,
+    source_watches,
     workload_controllers,
 )
 from captf_controllers.observability.events import CONTROLLER
@@ -123,9 +125,12 @@ def build_manager(options: ManagerOptions, *, clock: Clock = SYSTEM_CLOCK) -> Ma
         TERRAFORM_MACHINE: options.concurrency["terraformmachine"],
         TERRAFORM_MACHINE_POOL: options.concurrency["terraformmachinepool"],
     }
-    for controller in workload_controllers(env, caches, concurrency):
+    workloads = workload_controllers(env, caches, concurrency)
+    identities = identity_controller(env, caches, options.concurrency["terraformclusteridentity"])
+    templates = machine_template_controller(env, caches, options.concurrency["terraformmachinetemplate"])
+    for controller in (*workloads, identities, templates):
         manager.add(controller)
-    manager.add(identity_controller(env, caches, options.concurrency["terraformclusteridentity"]))
+    manager.add(source_watches(env, client, caches, identities, workloads), name="identity-sources")
     _serve_webhooks(manager, options, client, runtime_metrics, clock)
     _serve_diagnostics(manager, options, client, clock)
     manager.add(Sweeper(client, options.sync_period, options.namespace, clock), name="orphan-sweep")

@@ -17,7 +17,7 @@ from captf_controllers.api import names, reasons
 from captf_controllers.api.conditions import FALSE, TRUE
 from captf_controllers.api.identity import TerraformClusterIdentitySpec, TerraformClusterIdentityStatus
 from captf_controllers.api.kinds import GROUP, TERRAFORM_CLUSTER_IDENTITY
-from captf_controllers.api.labels import MIRRORED
+from captf_controllers.api.labels import MIRRORED, WATCH_FILTER
 from captf_controllers.api.typed import spec_of, status_of, to_object
 from captf_controllers.identity.credentials import missing_keys
 from captf_controllers.identity.mirror import is_mirror_of, mirrored_identity
@@ -35,6 +35,7 @@ from captf_runtime.objects import (
     Object,
     generation_of,
     is_deleting,
+    labels_of,
     name_of,
     namespace_of,
     owner_references,
@@ -61,6 +62,7 @@ class IdentityReconciler:
         cache: where identities, mirrors (metadata of Secrets labelled as such) and the objects that use them
             are read.
         sink: where events go, None drops them.
+        watch_filter: the label value that an identity must bear, "" for any; a mirror wakes others too.
     """
 
     def __init__(
@@ -69,11 +71,14 @@ class IdentityReconciler:
         cache: Reader,
         sink: EventSink | None,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        watch_filter: str = "",
     ) -> None:
         self._bind = bind
         self._cache = cache
         self._sink = sink
         self._clock = clock
+        self._watch_filter = watch_filter
 
     def reconcile(self, ctx: Context, request: Request) -> Result | None:
         """Report on the identity; nothing is done for one that is gone or going.
@@ -86,6 +91,8 @@ class IdentityReconciler:
         except NotFound:
             return None
         if is_deleting(identity):
+            return None
+        if self._watch_filter and labels_of(identity).get(WATCH_FILTER) != self._watch_filter:
             return None
         client = self._bind(ctx)
         spec = spec_of(identity, TerraformClusterIdentitySpec)

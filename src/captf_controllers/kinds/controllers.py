@@ -13,21 +13,26 @@ from captf_controllers.api.kinds import (
     TERRAFORM_CLUSTER_IDENTITY,
     TERRAFORM_MACHINE,
     TERRAFORM_MACHINE_POOL,
+    TERRAFORM_MACHINE_TEMPLATE,
     TERRAFORM_PLAN,
 )
 from captf_controllers.identity.reconciler import IdentityReconciler, identity_requests
+from captf_controllers.identity.sources import SourceWatches
 from captf_controllers.kinds import watches
 from captf_controllers.kinds.cluster import ClusterAdapter
 from captf_controllers.kinds.machine import MachineAdapter
+from captf_controllers.kinds.machine_template import MachineTemplateReconciler
 from captf_controllers.kinds.machinepool import MachinePoolAdapter
 from captf_controllers.reconcile.adapter import Adapter
 from captf_controllers.reconcile.environment import Environment
 from captf_controllers.reconcile.reconciler import WorkloadReconciler
 from captf_runtime.cache import Cache
+from captf_runtime.client import Client
 from captf_runtime.controller import (
     Controller,
     EventHandler,
     Predicate,
+    Request,
     Watch,
     enqueue_mapped,
     enqueue_owner,
@@ -97,27 +102,75 @@ def identity_controller(env: Environment, caches: Caches, concurrency: int) -> C
 
     The watch filter applies to identities as to every other kind.
     """
-    watched = env.options.watch_filter
-    passing = [predicates.generation_changed()]
-    if watched:
-        passing.append(predicates.label_selector(f"{labels.WATCH_FILTER}={watched}"))
     return Controller(
         TERRAFORM_CLUSTER_IDENTITY.kind.lower(),
         for_=TERRAFORM_CLUSTER_IDENTITY,
-        reconciler=IdentityReconciler(env.api.bind, caches.main, env.recorder, env.clock),
+        reconciler=IdentityReconciler(
+            env.api.bind, caches.main, env.recorder, env.clock, watch_filter=env.options.watch_filter
+        ),
         cache=caches.main,
         watches=[
             caches.watch(
                 SECRET, enqueue_mapped(identity_requests), label_selector=MANAGED_SELECTOR, metadata_only=True
             )
         ],
-        predicates=passing,
+        predicates=_own_changes(env),
         concurrency=concurrency,
     )
 
 
+def machine_template_controller(env: Environment, caches: Caches, concurrency: int) -> Controller:
+    """The controller of TerraformMachineTemplate: it publishes the capacity of a machine."""
+    return Controller(
+        TERRAFORM_MACHINE_TEMPLATE.kind.lower(),
+        for_=TERRAFORM_MACHINE_TEMPLATE,
+        reconciler=MachineTemplateReconciler(
+            env.api.bind, env.recorder, env.clock, watch_filter=env.options.watch_filter
+        ),
+        cache=caches.main,
+        predicates=_own_changes(env),
+        concurrency=concurrency,
+        options=_restricted(caches),
+    )
+
+
+def source_watches(
+    env: Environment, client: Client, caches: Caches, identities: Controller, workloads: Sequence[Controller]
+) -> SourceWatches:
+    """The watches of the Secrets that identities name: a new key wakes the identity and all who use it.
+
+    Args:
+        client: for the watches.
+        identities, workloads: the controllers that are woken.
+    """
+    users = [
+        (controller, watches.users_of_identity(caches.main, controller.kind)) for controller in workloads
+    ]
+
+    def wake(identity: str) -> None:
+        identities.enqueue(Request("", identity))
+        for controller, requests in users:
+            for request in requests({"metadata": {"name": identity}}):
+                controller.enqueue(request)
+
+    made = SourceWatches(client, wake, env.clock)
+    caches.main.informer(TERRAFORM_CLUSTER_IDENTITY).add_handler(made, name="identity-sources")
+    return made
+
+
+def _own_changes(env: Environment) -> list[Predicate]:
+    """What passes of the events of a kind whose status is its controller's alone."""
+    passing = [predicates.generation_changed()]
+    if env.options.watch_filter:
+        passing.append(predicates.label_selector(f"{labels.WATCH_FILTER}={env.options.watch_filter}"))
+    return passing
+
+
+def _restricted(caches: Caches) -> dict[str, object]:
+    return {"namespace": caches.namespace} if caches.namespace else {}
+
+
 def _controller(env: Environment, caches: Caches, kind: Kind, concurrency: int) -> Controller:
-    restricted: dict[str, object] = {"namespace": caches.namespace} if caches.namespace else {}
     return Controller(
         kind.kind.lower(),
         for_=kind,
@@ -125,7 +178,7 @@ def _controller(env: Environment, caches: Caches, kind: Kind, concurrency: int) 
         cache=caches.main,
         watches=_watches(caches, kind),
         concurrency=concurrency,
-        options=restricted,
+        options=_restricted(caches),
     )
 
 
@@ -145,7 +198,7 @@ def _watches(caches: Caches, kind: Kind) -> Sequence[Watch]:
         watch(
             TERRAFORM_CLUSTER_IDENTITY,
             enqueue_mapped(watches.users_of_identity(main, kind)),
-            predicates.generation_changed(),
+            watches.identity_changed,
         ),
         watch(
             NAMESPACE,

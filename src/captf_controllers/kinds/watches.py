@@ -11,6 +11,7 @@ from collections.abc import Mapping as LabelMapping
 from typing import Any, Protocol
 
 from captf_controllers.api import labels, names
+from captf_controllers.api.conditions import READY
 from captf_controllers.api.kinds import (
     CLUSTER,
     GROUP,
@@ -211,6 +212,16 @@ def cluster_changed(event: Event) -> bool:
     return _read_of_cluster(event.old.decode()) != _read_of_cluster(event.new.decode())
 
 
+def identity_changed(event: Event) -> bool:
+    """Only what an identity says and whether its Secret is there count; its status lists namespaces too."""
+    if not isinstance(event, Updated) or event.resync:
+        return not isinstance(event, Updated)
+    old, new = event.old.header, event.new.header
+    if old.generation != new.generation or old.is_deleting != new.is_deleting:
+        return True
+    return _ready_of(event.old.decode()) != _ready_of(event.new.decode())
+
+
 def inherited_changed(event: Event) -> bool:
     """Only the fields of a TerraformCluster that its machines and pools inherit count."""
     if not isinstance(event, Updated) or event.resync:
@@ -235,6 +246,12 @@ def _read_of_cluster(cluster: Object) -> tuple[Any, ...]:
         initialization.get("infrastructureProvisioned"),
         initialization.get("controlPlaneInitialized"),
     )
+
+
+def _ready_of(identity: Object) -> tuple[Any, ...]:
+    conditions = (identity.get("status") or {}).get("conditions") or []
+    found: Object = next((item for item in conditions if item.get("type") == READY), {})
+    return found.get("status"), found.get("reason")
 
 
 def _inherited(cluster: Object) -> tuple[Any, ...]:
