@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
 import threading
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.integration.raw_http import Raw
@@ -82,6 +85,58 @@ def test_a_snapshot_remembers_definitions() -> None:
         assert raw.get(RESOURCE).code == 404
         server.restore(full)
         assert [item["metadata"]["name"] for item in raw.get(RESOURCE)["items"]] == ["w"]
+
+
+def growth(work: Callable[[int], None], times: int) -> int:
+    """The bytes that are held after `times` rounds of work and were not held after a few."""
+    for number in range(10):
+        work(number)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(times):
+            work(number)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.requirement("AS30")
+@pytest.mark.parametrize("controllers", [False, True])
+def test_a_server_that_is_rewound_again_and_again_does_not_grow(controllers: bool) -> None:
+    """Neither does its history, nor what waits for controllers that nobody lets work."""
+    with ApiServer(controllers=controllers, history_bytes=100_000) as server:
+        raw = Raw(server)
+        content = {f"key-{index}": "x" * 100 for index in range(50)}
+        beginning = server.snapshot()
+
+        def test(number: int) -> None:
+            raw.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": content})
+            raw.patch(f"{CONFIG_MAPS}/a", {"data": {"number": str(number)}})
+            server.restore(beginning)
+            server.requests.clear()
+
+        assert growth(test, 150) < 500_000
+
+
+@pytest.mark.requirement("AS15")
+def test_a_definition_that_changes_again_and_again_leaves_nothing_behind() -> None:
+    with ApiServer(controllers=False, history_bytes=100_000) as server:
+        raw = Raw(server)
+        raw.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
+        server.apply_definition(DEFINITION)
+        raw.create(RESOURCE, widget("w"))
+
+        def define(number: int) -> None:
+            changed = copy.deepcopy(DEFINITION)
+            schema = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            schema["description"] = f"the {number}th"
+            server.apply_definition(changed)
+            raw.patch(f"{RESOURCE}/w", {"spec": {"size": number % 10}})
+            server.requests.clear()
+
+        assert growth(define, 40) < 400_000
 
 
 class Recorder:

@@ -72,6 +72,19 @@ def test_an_owner_of_the_same_name_but_another_uid_counts_as_absent(
     assert store.names(SECRET) == []
 
 
+def test_an_owner_replaced_between_two_looks_leaves_its_dependents_behind(
+    store: MemoryStore, collector: GarbageCollector
+) -> None:
+    owner = store.add(CONFIG_MAP, "owner", "a")
+    store.add(SECRET, "of-the-first", "a", owners=[owner])
+    collector.step()
+    store.remove(CONFIG_MAP, "owner", "a")
+    second = store.add(CONFIG_MAP, "owner", "a")
+    store.add(SECRET, "of-the-second", "a", owners=[second])
+    assert collector.step() is True
+    assert store.names(SECRET) == ["of-the-second"]
+
+
 def test_an_owner_in_another_namespace_counts_as_absent(
     store: MemoryStore, collector: GarbageCollector
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -74,6 +75,50 @@ def test_history_is_bounded_and_says_from_where_it_starts() -> None:
     assert store.compact() == 7
     with pytest.raises(Compacted):
         store.list("t", revision=6)
+
+
+def test_history_is_bounded_in_bytes_over_all_tables_and_the_oldest_goes_first() -> None:
+    size = len(Store().create("t", "", "o0", obj("o0", data="x" * 100)).raw)
+    store = Store(history_bytes=3 * size)
+    for index in range(3):
+        store.create("busy", "", f"o{index}", obj(f"o{index}", data="x" * 100))
+    store.create("rare", "", "o3", obj("o3", data="x" * 100))
+    with store.lock:
+        assert [change.version for change in store.changes_since("busy", 2)] == [3, 4]
+        assert [change.version for change in store.changes_since("rare", 1)] == [5]
+        with pytest.raises(Compacted):
+            store.changes_since("busy", 1)
+        store.create("busy", "", "big", obj("big", data="x" * 1000))
+        with pytest.raises(Compacted):
+            store.changes_since("busy", 5)
+        with pytest.raises(Compacted):
+            store.changes_since("rare", 4)
+        assert list(store.changes_since("busy", 6)) == []
+    assert [record.name for record in store.list("busy")] == ["big", "o0", "o1", "o2"]
+
+
+def test_history_takes_hardly_more_memory_than_its_json() -> None:
+    """An object decoded takes ten times its JSON and more: 10,000 changes would be gigabytes."""
+    store = Store()
+    data = {f"key-{index}": {"value": index} for index in range(100)}
+    current = store.create("t", "", "a", obj("a", data={**data, "write": 0}))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for write in range(1, 201):
+            changed = current.copy()
+            changed["data"]["write"] = write
+            current = store.replace("t", current, changed)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    with store.lock:
+        changes = list(store.changes_since("t", 2))
+    written = sum(len(change.record.raw) for change in changes)
+    assert len(changes) == 200
+    assert after - before < 1.5 * written + 100_000
+    assert [change.record.object["data"]["write"] for change in changes] == list(range(1, 201))
+    assert [change.previous.object["data"]["write"] for change in changes if change.previous] == [*range(200)]
 
 
 class Listener:

@@ -22,9 +22,8 @@ class FieldManagement:
     def __init__(self, clock: Clock, *, mode: Mode = "modern") -> None:
         self._clock = clock
         self._mode = mode
-        # A definition that changes brings a new strategy, so an entry never grows stale. The strategy is kept
-        # beside the topology so that its identity is not given to another one.
-        self._custom: dict[int, tuple[CustomResourceStrategy, Topology]] = {}
+        # A definition that changes brings a new strategy, which takes the place of the one before it.
+        self._custom: dict[tuple[str, str], tuple[CustomResourceStrategy, Topology]] = {}
 
     def track(
         self, before: Object | None, after: Object, resource: Resource, manager: str, subresource: str
@@ -92,10 +91,11 @@ class FieldManagement:
             return builtin_topology(resource.api_version, resource.kind)
         if strategy.schema is None:
             return DEDUCED
-        known = self._custom.get(id(strategy))
+        place = (resource.storage, resource.version)
+        known = self._custom.get(place)
         if known is None or known[0] is not strategy:
             topology = schema_topology(strategy.schema.openapi_schema, legacy=self._mode == "1.20")
-            known = self._custom[id(strategy)] = (strategy, topology)
+            known = self._custom[place] = (strategy, topology)
         return known[1]
 
 

@@ -43,7 +43,7 @@ from captf_runtime.testing.apiserver.request_log import RequestLog
 from captf_runtime.testing.apiserver.resources import Registry, Resource
 from captf_runtime.testing.apiserver.rest import Endpoints
 from captf_runtime.testing.apiserver.reviews import Reviews
-from captf_runtime.testing.apiserver.storage import Change, Record, Snapshot, Store
+from captf_runtime.testing.apiserver.storage import HISTORY_BYTES, Change, Record, Snapshot, Store
 from captf_runtime.testing.apiserver.subresources import Bindings, Finalize, LogProvider, Logs, Tokens
 from captf_runtime.testing.controllers.garbage import GarbageCollector
 from captf_runtime.testing.controllers.namespaces import NamespaceLifecycle
@@ -89,6 +89,7 @@ class ApiServer:
         crds: CustomResourceDefinitions to register at start.
         bookmark_interval: seconds between bookmarks.
         history_limit: changes kept for each kind, for watches from older versions.
+        history_bytes: JSON of the changes kept for all kinds together, in bytes; the oldest go first.
         watch_buffer: changes that may wait for one slow watcher before it is cut.
         aggregated_discovery: serve the aggregated form to clients that ask for it (modern mode).
         seed: for uids, generated names and fault injection.
@@ -108,6 +109,7 @@ class ApiServer:
         crds: Iterable[Object] = (),
         bookmark_interval: float = 60.0,
         history_limit: int = 10_000,
+        history_bytes: int = HISTORY_BYTES,
         watch_buffer: int = 10_000,
         aggregated_discovery: bool = True,
         seed: int | None = None,
@@ -118,7 +120,7 @@ class ApiServer:
         self.clock = clock
         self.faults = Faults(seed or 0)
         self.requests = RequestLog()
-        self.store = Store(history_limit=history_limit)
+        self.store = Store(history_limit=history_limit, history_bytes=history_bytes)
         self.registry = Registry(built_in())
         self.backend = Backend(self.store, self.registry, clock, mode=mode, seed=seed)
         self.limits = ReadLimits(bookmark_interval, watch_buffer=watch_buffer)

@@ -7,6 +7,8 @@ Invariants:
 * `Table.history` holds, in order and without gaps, every change whose version is over `Table.compacted`. A list
   at an older version is therefore the present, taken back change by change.
 * Watchers are told under the lock, so that each sees every change once, in order.
+* What no longer stands is kept as JSON alone, and of that at most `history_bytes`: the decoded form of an object
+  takes many times the memory of its JSON, and history is rarely asked for.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from captf_runtime.objects import Object
+
+HISTORY_BYTES = 64 * 2**20
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -53,17 +57,39 @@ class Compacted(Exception):
         self.oldest = oldest
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """One stored object: `object` has neither kind nor apiVersion and is read only; `raw` is its JSON."""
+    """One stored object, read only; `raw` is its JSON, without kind and apiVersion."""
 
-    key: str
-    namespace: str
-    name: str
-    version: int
-    object: Object
-    raw: bytes
-    views: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    __slots__ = ("_object", "_views", "key", "name", "namespace", "raw", "version")
+
+    def __init__(self, key: str, namespace: str, name: str, version: int, object: Object, raw: bytes) -> None:
+        self.key = key
+        self.namespace = namespace
+        self.name = name
+        self.version = version
+        self.raw = raw
+        self._object: Object | None = object
+        self._views: dict[tuple[str, int], bytes] = {}
+
+    @property
+    def object(self) -> Object:
+        """The object without kind and apiVersion, read only; decoded at each look once it has been retired."""
+        found = self._object
+        return found if found is not None else self.copy()
+
+    def view(self, form: tuple[str, int], render: Callable[[], bytes]) -> bytes:
+        """The object in another form, which is rendered once as long as the record stands."""
+        found = self._views.get(form)
+        if found is None:
+            found = render()
+            if self._object is not None:
+                self._views[form] = found
+        return found
+
+    def retire(self) -> None:
+        """Keep the JSON alone: the record is history."""
+        self._object = None
+        self._views = {}
 
     def copy(self) -> Object:
         """A fresh copy of the object that the caller may change."""
@@ -116,15 +142,20 @@ def make_key(namespace: str, name: str) -> str:
 class Store:
     """Tables of records under one lock and one version counter.
 
-    `history_limit` bounds the changes kept for each table. Observers registered with `observe` are told of every
-    change of any table after it is stored, under the lock.
+    `history_limit` bounds the changes kept for each table and `history_bytes` the JSON in the changes of all
+    tables together, of which the oldest go first. Observers registered with `observe` are told of every change of
+    any table after it is stored, under the lock.
     """
 
-    def __init__(self, *, history_limit: int = 10_000, first_revision: int = 1) -> None:
+    def __init__(
+        self, *, history_limit: int = 10_000, history_bytes: int = HISTORY_BYTES, first_revision: int = 1
+    ) -> None:
         self.lock = threading.RLock()
         self._revision = first_revision
         self._tables: dict[str, Table] = {}
         self._history_limit = history_limit
+        self._history_bytes = history_bytes
+        self._history_size = 0
         self._compacted = 0
         self._observers: list[Callable[[str, Change], None]] = []
 
@@ -270,6 +301,7 @@ class Store:
             for target in self._tables.values():
                 target.history.clear()
                 target.compacted = self._revision
+            self._history_size = 0
             self._compacted = self._revision
             return self._revision
 
@@ -309,9 +341,22 @@ class Store:
 
     def _commit(self, name: str, target: Table, change: Change) -> None:
         target.history.append(change)
+        self._history_size += len(change.record.raw)
         if len(target.history) > self._history_limit:
-            target.compacted = target.history.popleft().version
+            self._forget_oldest(target)
+        while self._history_size > self._history_bytes:
+            held = (table for table in self._tables.values() if table.history)
+            self._forget_oldest(min(held, key=lambda table: table.history[0].version))
         for listener in target.listeners:
             listener.notify(change)
         for observer in self._observers:
             observer(name, change)
+        if change.previous is not None:
+            change.previous.retire()
+        if change.type == "DELETED":
+            change.record.retire()
+
+    def _forget_oldest(self, target: Table) -> None:
+        change = target.history.popleft()
+        target.compacted = change.version
+        self._history_size -= len(change.record.raw)

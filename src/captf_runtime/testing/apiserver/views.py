@@ -114,16 +114,14 @@ class View:
 
     def body(self, record: Record) -> bytes:
         """The object as one of a list: built-in kinds without kind and apiVersion, as the real server does."""
-        converted = self.content(record)
-        return record.raw if converted is record.object else _encode(converted)
+        stored = record.object
+        converted = self.resource.strategy.view(stored)
+        return record.raw if converted is stored else _encode(converted)
 
     def whole(self, record: Record) -> bytes:
         """The object with kind and apiVersion."""
-        key = (self.resource.api_version, self.resource.strategy.serial)
-        found = record.views.get(key)
-        if found is None:
-            found = record.views[key] = self._prefix + b"," + self.body(record)[1:]
-        return found
+        form = (self.resource.api_version, self.resource.strategy.serial)
+        return record.view(form, lambda: self._prefix + b"," + self.body(record)[1:])
 
     def one(self, record: Record) -> bytes:
         """A single object in the chosen form."""

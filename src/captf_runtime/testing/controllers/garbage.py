@@ -13,13 +13,15 @@ The rules are those of Kubernetes' collector:
 
 Invariants of the indexes: `_owners[item]` holds the owner uids of the item's last seen version;
 `_dependents[uid]` holds exactly the items whose `_owners` contain that uid; `_located[uid]` is where the
-object of that uid was last seen.
+object of that uid was last seen, and `_uids` is the other direction of it. `_touched` holds the places whose
+present object may differ from what the indexes say; of what happened there meanwhile nothing is kept, so that a
+collector that never steps does not hold every object that ever was.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict
 from typing import NamedTuple
 
 from captf_runtime.objects import (
@@ -55,12 +57,6 @@ class _Item(NamedTuple):
     name: str
 
 
-class _Change(NamedTuple):
-    kind: Kind
-    before: Object | None
-    after: Object | None
-
-
 def _item(kind: Kind, obj: Object) -> _Item:
     return _Item(kind.resource, namespace_of(obj) if kind.namespaced else "", name_of(obj))
 
@@ -82,11 +78,13 @@ class GarbageCollector(SteppedController):
         super().__init__("garbage-collector")
         self._store = store
         self._stepping = threading.Lock()
-        self._changes: deque[_Change] = deque()
+        self._noting = threading.Lock()
+        self._touched: OrderedDict[_Item, Kind] = OrderedDict()
         self._kinds: dict[str, Kind] = {}
         self._owners: dict[_Item, frozenset[str]] = {}
         self._dependents: dict[str, set[_Item]] = {}
         self._located: dict[str, _Item] = {}
+        self._uids: dict[_Item, str] = {}
         # A dictionary for its order: work is done in the order in which it became due.
         self._due: dict[_Item, None] = {}
         self._unsubscribe = store.subscribe(self._on_change)
@@ -95,14 +93,14 @@ class GarbageCollector(SteppedController):
     def rescan(self) -> None:
         """Forget what was seen and read the whole store anew, as needed when it was exchanged."""
         with self._stepping:
-            self._changes.clear()
             self._owners.clear()
             self._dependents.clear()
             self._located.clear()
+            self._uids.clear()
             self._due.clear()
             for kind in self._store.kinds():
                 for obj in self._store.items(kind):
-                    self._changes.append(_Change(kind, None, obj))
+                    self._touch(kind, obj)
         self.wake()
 
     def step(self) -> bool:
@@ -110,8 +108,8 @@ class GarbageCollector(SteppedController):
         acted = False
         with self._stepping:
             while True:
-                while self._changes:
-                    self._index(self._changes.popleft())
+                while (touched := self._next_touched()) is not None:
+                    self._index(*touched)
                 item = next(iter(self._due), None)
                 if item is None:
                     return acted
@@ -122,21 +120,32 @@ class GarbageCollector(SteppedController):
     # Index ------------------------------------------------------------------------------------------
 
     def _on_change(self, kind: Kind, before: Object | None, after: Object | None) -> None:
-        if kind.resource not in _IGNORED:
-            self._changes.append(_Change(kind, before, after))
+        obj = after if after is not None else before
+        if obj is not None:
+            self._touch(kind, obj)
             self.wake()
 
-    def _index(self, change: _Change) -> None:
-        kind, before, after = change
-        if kind.resource in _IGNORED:
-            return
+    def _touch(self, kind: Kind, obj: Object) -> None:
+        if kind.resource not in _IGNORED:
+            with self._noting:
+                self._touched[_item(kind, obj)] = kind
+
+    def _next_touched(self) -> tuple[_Item, Kind] | None:
+        # Taken before the object is read: a change from then on touches it again.
+        with self._noting:
+            return self._touched.popitem(last=False) if self._touched else None
+
+    def _index(self, item: _Item, kind: Kind) -> None:
         self._kinds[kind.resource] = kind
-        if before is not None and (after is None or uid_of(after) != uid_of(before)):
-            self._forget(_item(kind, before), uid_of(before))
-        if after is not None:
-            self._remember(_item(kind, after), after)
+        obj = self._fetch(item)
+        known = self._uids.get(item)
+        if known is not None and (obj is None or uid_of(obj) != known):
+            self._forget(item, known)
+        if obj is not None:
+            self._remember(item, obj)
 
     def _forget(self, item: _Item, uid: str) -> None:
+        del self._uids[item]
         if self._located.get(uid) == item:
             del self._located[uid]
         self._set_owners(item, frozenset())
@@ -147,6 +156,7 @@ class GarbageCollector(SteppedController):
     def _remember(self, item: _Item, obj: Object) -> None:
         uid = uid_of(obj)
         self._located[uid] = item
+        self._uids[item] = uid
         references = owner_references(obj)
         self._set_owners(item, frozenset(reference.uid for reference in references))
         for reference in references:

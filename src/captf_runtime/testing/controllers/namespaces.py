@@ -8,7 +8,7 @@ the content, keeps the five conditions up to date and removes the finalizer `kub
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
@@ -129,28 +129,28 @@ class NamespaceLifecycle(SteppedController):
         self._store = store
         self._clock = clock
         self._stepping = threading.Lock()
-        self._touched: deque[str] = deque()
+        self._noting = threading.Lock()
+        # A dictionary for its order; each name once, however much happens before the next step.
+        self._touched: dict[str, None] = {}
         self._unsubscribe = store.subscribe(self._on_change)
         self.rescan()
 
     def rescan(self) -> None:
         """Look at every namespace anew, as needed when the store was exchanged."""
-        self._touched.extend(name_of(obj) for obj in self._store.items(NAMESPACE))
+        for obj in self._store.items(NAMESPACE):
+            self._touch(name_of(obj))
         self.wake()
 
     def step(self) -> bool:
         """Bring every terminating namespace as far as it can come. True when anything was changed."""
         acted = False
         with self._stepping:
-            while self._touched:
-                due: dict[str, None] = {}
-                while self._touched:
-                    due[self._touched.popleft()] = None
+            while due := self._take_touched():
                 for name in due:
                     try:
                         acted = self._attend(name) or acted
                     except BaseException:
-                        self._touched.append(name)
+                        self._touch(name)
                         raise
         return acted
 
@@ -159,10 +159,17 @@ class NamespaceLifecycle(SteppedController):
         if obj is None:
             return
         # Whether the namespace is terminating is asked later: here the store may hold its lock.
-        self._touched.append(
-            namespace_of(obj) if kind.namespaced else name_of(obj) if kind == NAMESPACE else ""
-        )
+        self._touch(namespace_of(obj) if kind.namespaced else name_of(obj) if kind == NAMESPACE else "")
         self.wake()
+
+    def _touch(self, name: str) -> None:
+        with self._noting:
+            self._touched[name] = None
+
+    def _take_touched(self) -> dict[str, None]:
+        with self._noting:
+            taken, self._touched = self._touched, {}
+        return taken
 
     def _attend(self, name: str) -> bool:
         namespace = self._store.get(NAMESPACE, "", name) if name else None
