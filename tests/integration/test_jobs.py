@@ -21,7 +21,7 @@ from captf_controllers.api.kinds import (
 )
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import IdentityRef
-from captf_controllers.identity.credentials import CredentialsRequest, prepare_credentials, release_mirrors
+from captf_controllers.identity.credentials import CredentialsRequest, leave_mirror, prepare_credentials
 from captf_controllers.identity.mirror import MirrorResult
 from captf_controllers.identity.reconciler import IdentityReconciler
 from captf_controllers.identity.sweep import sweep_namespace
@@ -300,8 +300,7 @@ class TestCredentials:
         assert status["namespaces"] == [namespace]
         assert status["conditions"][0]["reason"] == "SecretFound"
         left = [
-            release_mirrors(client, namespace, uid_of(owner), [identity], Events(None, owner))
-            for owner in owners
+            leave_mirror(client, namespace, uid_of(owner), identity, Events(None, owner)) for owner in owners
         ]
         assert left == [MirrorResult.DROPPED, MirrorResult.DELETED]
         assert sweep_namespace(client, namespace) == []

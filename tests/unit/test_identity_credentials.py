@@ -18,8 +18,8 @@ from captf_controllers.identity.allowed import is_allowed
 from captf_controllers.identity.credentials import (
     Credentials,
     CredentialsRequest,
+    leave_mirror,
     prepare_credentials,
-    release_mirrors,
 )
 from captf_controllers.identity.mirror import MirrorResult, source_hash
 from captf_controllers.identity.reference import effective_reference
@@ -429,7 +429,7 @@ def _advancing(api):
 
 class TestReleasingMirrors:
     def release(self, api, uid, sink=None):
-        return release_mirrors(api, "team-a", uid, ["aws"], Events(sink, {}))
+        return leave_mirror(api, "team-a", uid, "aws", Events(sink, {}))
 
     @pytest.fixture
     def two_users(self, ready_world):

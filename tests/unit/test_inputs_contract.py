@@ -19,7 +19,6 @@ from captf_controllers.inputs.contract import (
     machine_inputs,
     pool_inputs,
     pool_replicas,
-    takes_module_endpoint,
 )
 
 MIN = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
@@ -144,30 +143,6 @@ def test_where_the_endpoint_comes_from(
     )
     found = endpoint_input(made, cluster(spec={"controlPlaneEndpoint": of_cluster}), recorded=recorded)
     assert (found.value, found.record) == (value, record)
-
-
-@pytest.mark.parametrize(
-    ("source", "own", "rendered", "known", "takes"),
-    [
-        ("", None, None, True, True),
-        ("", None, None, False, False),
-        ("", None, ENDPOINT, True, False),
-        ("", ENDPOINT, None, True, False),
-        ("", {"host": "half"}, None, True, True),
-        ("user", None, None, True, False),
-        ("module", None, None, True, False),
-    ],
-)
-def test_when_the_modules_endpoint_is_taken(
-    source: str, own: Any, rendered: Any, known: bool, takes: bool
-) -> None:
-    made = obj(
-        "TerraformCluster",
-        "prod",
-        annotations={SOURCE: source} if source else {},
-        spec={"controlPlaneEndpoint": own} if own else {},
-    )
-    assert takes_module_endpoint(made, rendered_endpoint=rendered, rendered_known=known) is takes
 
 
 def secret(**data: bytes) -> dict[str, Any]:

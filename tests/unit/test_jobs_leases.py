@@ -312,14 +312,6 @@ class TestGate:
         acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock)
         assert acquire_leases(api, request(MACHINE, operation_gate=False), clock) == Acquired()
 
-    @pytest.mark.parametrize("deleting", [True, False])
-    def test_a_deleting_object_is_told_the_way_out(self, api, clock, deleting):
-        acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock)
-        acquire_leases(api, request(OTHER_MACHINE, "refresh", "held"), clock)
-        for owner, job_name in ((MACHINE, "m"), (OTHER_MACHINE, "o")):
-            wait = acquire_leases(api, request(owner, "destroy", job_name, deleting=deleting), clock)
-            assert ("spec.deletionPolicy: Retain" in wait.message) is deleting
-
 
 class TestRelease:
     def test_only_what_the_job_holds(self, api, clock):

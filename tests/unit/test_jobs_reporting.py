@@ -12,10 +12,12 @@ from captf_controllers.api.workspace import LastRun
 from captf_controllers.jobs.measures import last_successes, sample_of
 from captf_controllers.jobs.outcomes import classify
 from captf_controllers.jobs.reporting import (
+    apply_observation,
+    drift_observation,
     last_run,
-    observation_of,
     plan_counts,
     pull_failed_observation,
+    restore_observation,
 )
 from captf_controllers.jobs.result import PlanSummary
 from captf_controllers.observability.metrics import Changes, Drifted
@@ -35,6 +37,13 @@ def failure(kind="step", step="apply", resources=(), tail="Error: boom", **more)
     document = json.loads(result(kind=kind, step=step, **more))
     document["error"] |= {"resources": list(resources), "tail": tail}
     return json.dumps(document)
+
+
+def said(job, *, deleting=False):
+    """What a finished Job says on the condition of its operation."""
+    if job.op in ("refresh", "drift"):
+        return drift_observation(job)
+    return restore_observation(job) if job.op == "restore" else apply_observation(job, deleting=deleting)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +77,7 @@ def failure(kind="step", step="apply", resources=(), tail="Error: boom", **more)
     ],
 )
 def test_condition(finished_job, status, reason):
-    found = observation_of(finished_job)
+    found = said(finished_job)
     assert (found.status, found.reason) == (status, reason)
     assert found.message == f"Job {NAME}" or found.message.startswith(f"Job {NAME}: ")
 
@@ -81,7 +90,7 @@ def test_condition(finished_job, status, reason):
     ],
 )
 def test_what_leaves_the_condition_as_it_was(finished_job):
-    assert observation_of(finished_job) is None
+    assert said(finished_job) is None
 
 
 @pytest.mark.parametrize(
@@ -95,25 +104,24 @@ def test_what_leaves_the_condition_as_it_was(finished_job):
     ],
 )
 def test_every_failure_of_a_destroy_names_retain(fields):
-    assert "spec.deletionPolicy: Retain" in observation_of(ended("destroy", "Failed", **fields)).message
-    assert "Retain" not in observation_of(ended("apply", "Failed", **fields)).message
+    assert "spec.deletionPolicy: Retain" in said(ended("destroy", "Failed", **fields)).message
+    assert "Retain" not in said(ended("apply", "Failed", **fields)).message
 
 
 def test_a_failed_step_names_itself_its_first_failing_resource_and_what_the_runtime_said():
     message = failure(step="apply", resources=["aws_vpc.a: quota reached", "aws_vpc.b: no"])
-    said = observation_of(ended("apply", "Failed", message=message)).message
-    assert said == f"Job {NAME}: step apply failed: aws_vpc.a: quota reached; Error: boom"
-    without = observation_of(ended("apply", "Failed", message=failure(step="init", tail="Error: x\nmore")))
+    found = said(ended("apply", "Failed", message=message))
+    assert found.message == f"Job {NAME}: step apply failed: aws_vpc.a: quota reached; Error: boom"
+    without = said(ended("apply", "Failed", message=failure(step="init", tail="Error: x\nmore")))
     assert without.message == f"Job {NAME}: step init failed: Error: x; more"
 
 
 @pytest.mark.parametrize("kind", ["blocked", "plan-changed"])
 def test_while_deleting_no_approval_is_asked_for(kind):
-    found = observation_of(ended("apply", "Failed", message=failure(kind)), deleting=True)
+    found = said(ended("apply", "Failed", message=failure(kind)), deleting=True)
     assert "no approval is needed any more" in found.message
     assert (
-        "no approval is needed any more"
-        not in observation_of(ended("apply", "Failed", message=failure(kind))).message
+        "no approval is needed any more" not in said(ended("apply", "Failed", message=failure(kind))).message
     )
 
 

@@ -20,9 +20,7 @@ RunErrorKind: TypeAlias = Literal["image-layout", "step", "interrupted", "blocke
 OPERATIONS: tuple[Operation, ...] = ("apply", "destroy", "drift", "refresh", "restore", "plan")
 
 DEFAULT_IMAGE_PULL_POLICY: ImagePullPolicy = "IfNotPresent"
-DEFAULT_DELETION_POLICY: DeletionPolicy = "Destroy"
 DEFAULT_DRIFT_ACTION: DriftAction = "Report"
-DEFAULT_IDENTITY_KIND: IdentityKind = "TerraformClusterIdentity"
 DEFAULT_JOBS_HISTORY_LIMIT = 3
 DEFAULT_ACTIVE_DEADLINE_SECONDS = 3600
 DEFAULT_LOCK_TIMEOUT_SECONDS = 300

@@ -6,7 +6,6 @@ observations, because bookkeeping goes on and only the end of the pass raises it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from captf_controllers.api import conditions as types
@@ -37,7 +36,7 @@ from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.log import get_logger
 from captf_runtime.objects import SECRET, Object, name_of, owner_references
 
-__all__ = ["REFUSALS", "Credentials", "CredentialsRequest", "prepare_credentials", "release_mirrors"]
+__all__ = ["REFUSALS", "Credentials", "CredentialsRequest", "leave_mirror", "prepare_credentials"]
 
 logger = get_logger(__name__)
 
@@ -129,25 +128,6 @@ def prepare_credentials(
     if credentials.first_not_true is not None:
         return credentials
     return _with_runner_access(client, request, credentials, clock)
-
-
-def release_mirrors(
-    client: Verbs, namespace: str, uid: str, identities: Iterable[str], events: Events
-) -> MirrorResult:
-    """Take the object off the mirrors of these identities: part of cleanup and of Retain.
-
-    Returns `CONFLICT` when somebody changed one meanwhile (the finalizer stays, look again after the
-    cache-lag delay), else what became of the last one.
-
-    Raises:
-        ApiError: a request failed.
-    """
-    result = MirrorResult.KEPT
-    for identity in dict.fromkeys(identity for identity in identities if identity):
-        result = _leave(client, namespace, uid, identity, events)
-        if result is MirrorResult.CONFLICT:
-            break
-    return result
 
 
 def _local(client: Verbs, request: CredentialsRequest) -> Credentials:
@@ -314,12 +294,17 @@ def _leave_other_mirrors(client: Verbs, request: CredentialsRequest, events: Eve
             continue
         if any(owner.uid == request.owner.uid for owner in owner_references(mirror)):
             try:
-                _leave(client, request.owner.namespace, request.owner.uid, identity, events)
+                leave_mirror(client, request.owner.namespace, request.owner.uid, identity, events)
             except ApiError as error:
                 logger.warning("mirror not left", secret=name_of(mirror), err=error)
 
 
-def _leave(client: Verbs, namespace: str, uid: str, identity: str, events: Events) -> MirrorResult:
+def leave_mirror(client: Verbs, namespace: str, uid: str, identity: str, events: Events) -> MirrorResult:
+    """Take the object off the mirror of an identity, and the mirror away with its last user.
+
+    Raises:
+        ApiError: a request failed.
+    """
     result = drop_mirror_owner(client, namespace, uid, identity)
     if result is MirrorResult.DELETED:
         events.normal(

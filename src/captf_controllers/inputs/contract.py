@@ -248,22 +248,6 @@ def endpoint_input(obj: Mapping[str, Any], cluster: Mapping[str, Any], *, record
     return EndpointInput(value)
 
 
-def takes_module_endpoint(obj: Mapping[str, Any], *, rendered_endpoint: Json, rendered_known: bool) -> bool:
-    """Say whether the module's endpoint output is to be written to `spec.controlPlaneEndpoint`.
-
-    Args:
-        obj: the TerraformCluster.
-        rendered_endpoint: `control_plane_endpoint` of the applied record's tfvars.
-        rendered_known: whether there is an applied record that could be read.
-    """
-    return (
-        not annotations_of(obj).get(keys.ENDPOINT_SOURCE)
-        and rendered_known
-        and rendered_endpoint is None
-        and valid_endpoint(at(obj, "spec", "controlPlaneEndpoint")) is None
-    )
-
-
 # Machine and pool ----------------------------------------------------------------------------------
 
 

@@ -117,18 +117,6 @@ def source_refs(sources: Sequence[VariablesSource] | None) -> tuple[SourceRef, .
     return tuple(found)
 
 
-def index_keys(sources: Sequence[VariablesSource] | None) -> tuple[str, ...]:
-    """Return the index keys of the sources that an object names: `ConfigMap/<name>`, `Secret/<name>`."""
-    return tuple(
-        dict.fromkeys(
-            f"{kind}/{ref.name}"
-            for source in sources or ()
-            for kind, ref in (("ConfigMap", source.config_map_ref), ("Secret", source.secret_ref))
-            if ref is not None
-        )
-    )
-
-
 def merge_variables(
     role: Role,
     inline: Any,

@@ -127,7 +127,6 @@ class LeaseRequest:
         job_name: name of the Job about to be created; it is the holder.
         deadline_seconds: the Job's effective deadline, from which the backstop of the lease follows.
         operation_gate: whether cluster operations and machine operations exclude each other.
-        deleting: whether the object is being deleted; a wait then names the way out.
         memory: the leases that this process took for Jobs it never tried to create; by default none.
     """
 
@@ -136,7 +135,6 @@ class LeaseRequest:
     job_name: str
     deadline_seconds: int
     operation_gate: bool = True
-    deleting: bool = False
     memory: LeaseMemory = field(default_factory=LeaseMemory, compare=False, repr=False)
 
     @property
@@ -297,7 +295,7 @@ def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, taken: list[T
         f"The {request.op} Job waits for {len(busy)} machine and machine pool {noun} of cluster {owner.cluster_name} "
         f"(Jobs {listed}); new ones wait until this one is done"
     )
-    return Wait(reasons.WAITING_FOR_MACHINE_OPERATIONS, message + _way_out(request), leases=tuple(taken))
+    return Wait(reasons.WAITING_FOR_MACHINE_OPERATIONS, message, leases=tuple(taken))
 
 
 def _closed_gate(client: Verbs, request: LeaseRequest, clock: Clock) -> Wait | None:
@@ -582,10 +580,4 @@ def _wait_message(request: LeaseRequest, what: str, holder: str) -> str:
         message = f"The {request.op} Job waits for Job {holder} of {what}"
     else:
         message = f"The {request.op} Job waits: another manager took the lease of {what} first"
-    return message + _way_out(request)
-
-
-def _way_out(request: LeaseRequest) -> str:
-    if not request.deleting:
-        return ""
-    return "; to delete the object without a destroy, set spec.deletionPolicy: Retain"
+    return message

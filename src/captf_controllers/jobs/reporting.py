@@ -19,7 +19,6 @@ __all__ = [
     "apply_observation",
     "drift_observation",
     "last_run",
-    "observation_of",
     "plan_counts",
     "pull_failed_observation",
     "restore_observation",
@@ -27,15 +26,6 @@ __all__ = [
 
 RETAIN_HINT = "to delete the object without a destroy, set spec.deletionPolicy: Retain"
 """The way out that every failure of a destroy names."""
-
-
-def observation_of(job: FinishedJob, *, deleting: bool = False) -> Observation | None:
-    """What the Job says on the condition of its operation; None leaves that condition as it is."""
-    if job.op in ("refresh", "drift"):
-        return drift_observation(job)
-    if job.op == "restore":
-        return restore_observation(job)
-    return apply_observation(job, deleting=deleting)
 
 
 def apply_observation(job: FinishedJob, *, deleting: bool = False) -> Observation | None:

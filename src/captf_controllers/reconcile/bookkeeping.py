@@ -66,7 +66,6 @@ class Books:
     suppress_marks: bool = False
     requeue_lag: bool = False
     vanished: str = ""
-    destroy_gone: str = ""
     destroyed_nothing: str = ""
 
     def newest(self, *ops: str) -> FinishedJob | None:

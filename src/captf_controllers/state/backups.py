@@ -182,11 +182,6 @@ def _decimal(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else None
 
 
-def backup_of(sets: Sequence[BackupSet], serial: int) -> BackupSet | None:
-    """Return the backup of a serial: the first complete set of it in the order of `list_backups`."""
-    return next((item for item in sets if item.complete and item.serial == serial), None)
-
-
 def status_backups(sets: Sequence[BackupSet]) -> tuple[StateBackup, ...]:
     """Return what `status.stateBackups` lists of the sets in the order of `list_backups`."""
     return tuple(

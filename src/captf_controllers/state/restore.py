@@ -17,7 +17,7 @@ from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import StateBackup
 from captf_runtime.client.errors import NotFound
 from captf_runtime.client.verbs import Verbs
-from captf_runtime.objects import Object, annotations_of, uid_of
+from captf_runtime.objects import annotations_of, uid_of
 
 from .backups import BackupSet, list_backups, status_backups, verify_backup
 
@@ -155,18 +155,3 @@ def still_requested(live: Mapping[str, Any], owner: Owner, annotation: str, seri
         and annotations_of(live).get(keys.RESTORE_STATE) == annotation
         and consumed != serial
     )
-
-
-def restore_volume_items(backup: BackupSet) -> tuple[tuple[str, str], ...]:
-    """Return Secret and path of each chunk in the volume of the restore Job, in chunk order."""
-    return tuple((chunk, f"restore/{index}") for index, chunk in enumerate(backup.chunks))
-
-
-def removal_patch(resource_version: str) -> Object:
-    """Return the merge patch that removes a consumed request, locked to the version that was read."""
-    return {
-        "metadata": {
-            "resourceVersion": resource_version,
-            "annotations": {keys.RESTORE_STATE: None},
-        }
-    }
