@@ -28,15 +28,16 @@ def captf_api(server: Literal["embedded", "real"]) -> Iterator[str]:
     """
     if server == "embedded":
         with ApiServer(controllers=False) as embedded:
-            yield _defined(str(embedded.kubeconfig()))
+            yield define(str(embedded.kubeconfig()))
         return
     if assets_directory() is None:
         pytest.skip("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver")
     with RealControlPlane(controllers=False) as control_plane:
-        yield _defined(str(control_plane.kubeconfig))
+        yield define(str(control_plane.kubeconfig))
 
 
-def _defined(kubeconfig: str) -> str:
+def define(kubeconfig: str) -> str:
+    """Define CAPTF's kinds and wait until they are served."""
     with Client.from_config(kubeconfig=kubeconfig) as client:
         for definition in definitions():
             client.create(CUSTOM_RESOURCE_DEFINITION, copy.deepcopy(definition))

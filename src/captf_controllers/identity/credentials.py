@@ -296,7 +296,7 @@ def _leave_other_mirrors(client: Verbs, request: CredentialsRequest, events: Eve
             try:
                 leave_mirror(client, request.owner.namespace, request.owner.uid, identity, events)
             except ApiError as error:
-                logger.warning("mirror not left", secret=name_of(mirror), err=error)
+                logger.warning("mirror not left", mirror=name_of(mirror), err=error)
 
 
 def leave_mirror(client: Verbs, namespace: str, uid: str, identity: str, events: Events) -> MirrorResult:

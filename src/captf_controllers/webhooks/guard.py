@@ -15,12 +15,17 @@ from captf_controllers.api.references import infrastructure_reference, reference
 from captf_runtime.objects import Object, annotations_of, is_deleting, name_of
 
 
+def announces_move(machine: Object) -> bool:
+    """The delete says of itself that it belongs to a move. Anybody who may update the object can say so."""
+    return DELETE_FOR_MOVE in annotations_of(machine)
+
+
 def moving(machine: Object, cluster: Object | None) -> bool:
     """The delete belongs to a ``clusterctl move``: annotated, and the machine's Cluster exists and is paused.
 
     ``cluster`` is the Cluster that the machine's cluster-name label names, None when there is none.
     """
-    if DELETE_FOR_MOVE not in annotations_of(machine) or cluster is None:
+    if not announces_move(machine) or cluster is None:
         return False
     return (cluster.get("spec") or {}).get("paused") is True
 

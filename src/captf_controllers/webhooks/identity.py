@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from captf_controllers.webhooks.policy import invalid, required
-from captf_runtime.objects import Object
+from captf_runtime.objects import Object, selector_from
 from captf_runtime.webhook import Violation
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
 
 
 def check_identity(new: Object) -> list[Violation]:
@@ -49,10 +48,8 @@ def read_check_due(new: Object, old: Object | None) -> bool:
 
 
 def _parses(selector: Object) -> bool:
-    for expression in selector.get("matchExpressions") or []:
-        operator, values = expression.get("operator"), expression.get("values") or []
-        if not expression.get("key") or operator not in _OPERATORS:
-            return False
-        if (operator in {"In", "NotIn"}) != bool(values):
-            return False
+    try:
+        selector_from(selector)
+    except (ValueError, TypeError, AttributeError):
+        return False
     return True

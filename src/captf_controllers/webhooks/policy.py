@@ -49,6 +49,17 @@ def forbidden(path: str, message: str) -> Violation:
     return Violation("FieldValueForbidden", path, message)
 
 
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal. Python's own comparison takes true for 1 and false for 0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return bool(one == other)
+
+
 def check_source(spec: Object, path: str) -> Iterator[Violation]:
     """The module image: required, and a valid reference. Registry and content are nobody's business here."""
     image = (spec.get("source") or {}).get("image")

@@ -6,6 +6,7 @@ lookups that leave the process. A lookup that fails refuses with code 500, never
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -30,10 +31,20 @@ from captf_controllers.webhooks.paths import path_of
 from captf_controllers.webhooks.plan import check_plan
 from captf_controllers.webhooks.templates import check_template
 from captf_controllers.webhooks.workload import check_workload
+from captf_runtime.client import Client
 from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.client.verbs import Verbs
+from captf_runtime.clock import SYSTEM_CLOCK
+from captf_runtime.controller import Context, ReconcileTimeout
+from captf_runtime.election import Fence
+from captf_runtime.log import get_logger
 from captf_runtime.objects import SUBJECT_ACCESS_REVIEW, Kind, Object, labels_of, name_of, namespace_of
 from captf_runtime.webhook import AdmissionRequest, AdmissionResponse, Validator, Violation
+
+logger = get_logger(__name__)
+
+LOOKUP_SECONDS = 8.0
+"""For all that one review has to look up: the API server waits ten for the answer."""
 
 WORKLOADS: dict[Kind, Role] = {
     TERRAFORM_CLUSTER: "cluster",
@@ -53,7 +64,7 @@ class Registry(Protocol):
     def register(self, path: str, validator: Validator) -> None: ...
 
 
-def register_all(server: Registry, client: Verbs, manager_username: str) -> None:
+def register_all(server: Registry, client: Client, manager_username: str) -> None:
     """Register the validators of all eight kinds.
 
     ``manager_username`` is the manager's own user name, empty when it is unknown: then nobody is the manager.
@@ -66,7 +77,7 @@ def register_all(server: Registry, client: Verbs, manager_username: str) -> None
     server.register(path_of(TERRAFORM_PLAN), _plan(manager_username))
 
 
-def _workload(kind: Kind, role: Role, client: Verbs, manager_username: str) -> Validator:
+def _workload(kind: Kind, role: Role, client: Client, manager_username: str) -> Validator:
     def validate(request: AdmissionRequest) -> AdmissionResponse:
         if request.operation == "DELETE":
             return (
@@ -106,15 +117,15 @@ def _plan(manager_username: str) -> Validator:
     return validate
 
 
-def _identity(client: Verbs) -> Validator:
+def _identity(client: Client) -> Validator:
     def validate(request: AdmissionRequest) -> AdmissionResponse:
         if request.operation == "DELETE":
-            return _looked_up(lambda: _delete_identity(request, client))
+            return _looked_up(client, lambda bound: _delete_identity(request, bound))
         new = request.object or {}
         found = check_identity(new)
         if found or not read_check_due(new, request.old_object):
             return _answer(request, found)
-        return _looked_up(lambda: _answer(request, _may_read(client, request, new)))
+        return _looked_up(client, lambda bound: _answer(request, _may_read(bound, request, new)))
 
     return validate
 
@@ -140,9 +151,16 @@ def _may_read(client: Verbs, request: AdmissionRequest, identity: Object) -> lis
         },
     }
     answer = client.create(SUBJECT_ACCESS_REVIEW, review)
-    if (answer.get("status") or {}).get("allowed") is True:
+    status = answer.get("status") or {}
+    if status.get("allowed") is True:
         return []
     named = f"{reference['namespace']}/{reference['name']}"
+    logger.info(
+        "the requester may not read the Secret of an identity",
+        user=user.username,
+        subject=named,
+        reason=status.get("reason") or "",
+    )
     message = f"user {user.username} may not read Secret {named}, so may not share it"
     return [Violation("FieldValueForbidden", "spec.secretRef", message)]
 
@@ -163,11 +181,11 @@ def _delete_identity(request: AdmissionRequest, client: Verbs) -> AdmissionRespo
     return AdmissionResponse.allow()
 
 
-def _delete_machine(request: AdmissionRequest, client: Verbs) -> AdmissionResponse:
+def _delete_machine(request: AdmissionRequest, client: Client) -> AdmissionResponse:
     machine = request.old_object or {}
 
-    def decide() -> AdmissionResponse:
-        if guard.moving(machine, _cluster_of(client, machine)):
+    def decide(client: Verbs) -> AdmissionResponse:
+        if guard.announces_move(machine) and guard.moving(machine, _cluster_of(client, machine)):
             return AdmissionResponse.allow()
         machines = client.list(MACHINE, request.namespace or namespace_of(machine)).items
         refusal = guard.refusal(machine, machines)
@@ -175,7 +193,7 @@ def _delete_machine(request: AdmissionRequest, client: Verbs) -> AdmissionRespon
             return AdmissionResponse.allow()
         return _answer(request, [Violation("FieldValueForbidden", "metadata", refusal)])
 
-    return _looked_up(decide)
+    return _looked_up(client, decide)
 
 
 def _cluster_of(client: Verbs, machine: Object) -> Object | None:
@@ -188,9 +206,19 @@ def _cluster_of(client: Verbs, machine: Object) -> Object | None:
         return None
 
 
-def _looked_up(answer: Callable[[], AdmissionResponse]) -> AdmissionResponse:
+def _looked_up(client: Client, answer: Callable[[Verbs], AdmissionResponse]) -> AdmissionResponse:
+    """Answer with a client whose requests end before the API server gives this review up."""
+    bounded = Context(
+        stop=threading.Event(),
+        fence=Fence.open(),
+        clock=SYSTEM_CLOCK,
+        logger=logger,
+        timeout=LOOKUP_SECONDS,
+    )
     try:
-        return answer()
+        return answer(client.bind(bounded))
+    except ReconcileTimeout:
+        return AdmissionResponse.failed(f"a lookup failed: no answer within {LOOKUP_SECONDS:g} seconds")
     except ApiError as error:
         return AdmissionResponse.failed(f"a lookup failed: {error.reason or error.code}")
 

@@ -21,7 +21,7 @@ def check_workload(role: Role, new: Object, old: Object | None, *, by_manager: b
     """
     spec, stored = _spec(new), _spec(old) if old is not None else None
     found: list[Violation] = []
-    if stored is None or (stored != spec and not is_deleting(new)):
+    if stored is None or (not policy.same_json(stored, spec) and not is_deleting(new)):
         found += policy.check_source(spec, "spec")
         found += _check_policies(role, spec, stored)
         found += policy.check_variables(spec, "spec", role)
@@ -73,7 +73,7 @@ def _check_machine(spec: Object, stored: Object, *, by_manager: bool) -> Iterato
             "spec.providerID", "only the provider's controller may set it on an existing TerraformMachine"
         )
     for name in IMMUTABLE_OF_MACHINE:
-        if spec.get(name) != stored.get(name):
+        if not policy.same_json(spec.get(name), stored.get(name)):
             yield forbidden(
                 f"spec.{name}",
                 f"TerraformMachine spec.{name} is immutable; create a new one instead, through a new template",
