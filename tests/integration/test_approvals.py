@@ -110,6 +110,27 @@ class TestGuard:
         assert "pendingPlanRef" not in world.get(KIND, NAME)["status"]
         assert len(world.events.of("PlanApplied")) == 1
 
+    def test_an_apply_that_ends_while_paused_settles_its_plan(self, world: World) -> None:
+        plan = self.blocked(world)
+        approve(world, plan)
+        world.settle(KIND, NAME)
+        paused = {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}}
+        world.patch(KIND, NAME, paused)
+        world.finish_job(world.running_job(NAME, op="apply"))
+        world.settle(KIND, NAME)
+        only_plan(world, "Applied")
+        world.patch(KIND, NAME, {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}})
+        world.settle(KIND, NAME)
+        only_plan(world, "Applied")
+        assert world.events.of("PlanSuperseded") == []
+
+    def test_an_apply_that_is_blocked_while_paused_leaves_its_plan(self, world: World) -> None:
+        job = change(world)
+        world.patch(KIND, NAME, {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
+        world.finish_job(job, "blocked", plan=PLAN, steps=("init", "validate", "plan"))
+        world.settle(KIND, NAME)
+        only_plan(world, "Pending")
+
     def test_a_changed_world_fails_the_plan_and_guards_anew(self, world: World) -> None:
         plan = self.blocked(world)
         approve(world, plan)

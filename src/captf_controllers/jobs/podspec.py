@@ -85,11 +85,13 @@ class Guard:
         hash: what an approval has to name: the inputs hash of a cluster, the approval hash of a pool.
         approval_hash: a pool's approval hash, recorded on the Job; "" for a cluster.
         allow_deletes_hash: the hash whose deletions were approved (pools); "" when nothing was.
+        plan: the TerraformPlan that approved them, recorded on the Job; "" without `allow_deletes_hash`.
     """
 
     hash: str
     approval_hash: str = ""
     allow_deletes_hash: str = ""
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,8 @@ def _annotations(request: JobRequest) -> dict[str, str]:
             found[keys.PLAN] = request.approval.plan
     if request.guard is not None and request.guard.approval_hash:
         found[keys.APPROVAL_HASH] = request.guard.approval_hash
+    if request.guard is not None and request.guard.plan:
+        found[keys.PLAN] = request.guard.plan
     if request.cluster_outputs_hash:
         found[keys.CLUSTER_OUTPUTS_HASH] = request.cluster_outputs_hash
     if request.held_cluster_outputs:

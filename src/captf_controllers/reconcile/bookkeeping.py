@@ -20,7 +20,7 @@ from captf_controllers.api.workspace import SourceStatus
 from captf_controllers.approvals.plans import PlanView
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.exports import PoolApply, record_pool_apply
-from captf_controllers.inputs.records import Records
+from captf_controllers.inputs.records import Promotion, Records
 from captf_controllers.jobs import history, reporting
 from captf_controllers.jobs.failures import Failures, count_failures, retry_note
 from captf_controllers.jobs.leases import release_finished
@@ -132,7 +132,12 @@ def _promote(scope: Scope, books: Books) -> None:
         promotion = inputs_records.promote(scope.client, owner, apply.name, digest, books.records)
     except REFUSED as error:
         _applied_inputs_unknown(scope, apply, f"the API server refused to record them: {error.reason}")
-        return
+    else:
+        _tell_promotion(scope, apply, promotion)
+    _remember_success(scope, books, apply)
+
+
+def _tell_promotion(scope: Scope, apply: FinishedJob, promotion: Promotion) -> None:
     if promotion.outcome == "unknown":
         _applied_inputs_unknown(scope, apply, "neither its Secret nor the attempt record holds them any more")
     if promotion.pinned:
@@ -155,11 +160,23 @@ def _promote(scope: Scope, books: Books) -> None:
                 apply.job.reference,
             ),
         )
-    unknown = unconfirmed_apply.recorded(scope, books.records)
-    if unknown and apply.job.annotations.get(keys.AFTER_INTERRUPTED_APPLY) == unknown:
-        unconfirmed_apply.clear(scope)
-    inputs_records.mark_applied(scope.client, owner)
+
+
+def _remember_success(scope: Scope, books: Books, apply: FinishedJob) -> None:
+    """Remember that the object applied, whatever became of its inputs.
+
+    A terminating namespace refuses new Secrets and loses those there are: then the object alone remembers it, and
+    without that its deletion would leave the infrastructure behind.
+    """
+    owner = _owner(scope)
     scope.annotate(keys.APPLIED_AS, scope.names.suffix)
+    unknown = unconfirmed_apply.recorded(scope, books.records)
+    try:
+        if unknown and apply.job.annotations.get(keys.AFTER_INTERRUPTED_APPLY) == unknown:
+            unconfirmed_apply.clear(scope)
+        inputs_records.mark_applied(scope.client, owner)
+    except REFUSED as error:
+        scope.ctx.logger.warning("the inputs record cannot be marked as applied", job=apply.name, err=error)
     books.records = inputs_records.read_records(scope.client, owner)
 
 

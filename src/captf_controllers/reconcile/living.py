@@ -89,11 +89,10 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     scope.deferred_error = prepared.error
     ownership.repair(scope, books, view)
     ownership.show_foreign_lock(scope, view, gathered.lock)
-    if _lost_machine_hash(scope, books, view):
-        return Outcome(requeue_after=policies.STATE.delay())
+    lost = _lost_machine_hash(scope, books, view)
     inputs = _build_inputs(scope, books)
     restore = restoring.requested(scope, books, view, config)
-    if view.hold is not None and restore is None:
+    if (lost or view.hold is not None) and restore is None:
         _show_inputs_applied(scope, books, view, inputs, Decision(reason="StateHeld"))
         return Outcome(requeue_after=policies.STATE.delay())
     snapshot = _snapshot(scope, books, config, view, inputs, restore)

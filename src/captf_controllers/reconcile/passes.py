@@ -75,8 +75,8 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
     gathered_into.append(books)
     if books.suppress_marks:
         return Outcome(requeue_after=policies.LAG.delay())
-    if not paused:
-        plan_step.keep_plans(scope, books, config)
+    # Also while paused: what a Job did to a plan is told by its result, and the marks end that for good.
+    plan_step.keep_plans(scope, books, config)
     drift.show(scope, books, config)
     _mirror_digest(scope, books.records)
     if paused:

@@ -188,8 +188,10 @@ def _guard(scope: Scope, request: StartRequest, material: Material) -> Guard | N
     if scope.kind == TERRAFORM_CLUSTER:
         return Guard(material.inputs_hash)
     if scope.kind == TERRAFORM_MACHINE_POOL and inputs is not None and inputs.guarded:
-        allowed = request.decision is not None and request.decision.allow_deletes
-        return Guard(inputs.approval_hash, inputs.approval_hash, inputs.approval_hash if allowed else "")
+        if request.decision is None or not request.decision.allow_deletes:
+            return Guard(inputs.approval_hash, inputs.approval_hash)
+        plan = request.decision.plan or ""
+        return Guard(inputs.approval_hash, inputs.approval_hash, inputs.approval_hash, plan)
     return None
 
 
