@@ -62,6 +62,13 @@ def asj(world: World) -> Object:
     return world.condition(KIND, NAME, "ApplyJobSucceeded")
 
 
+def asks_for_no_approval(world: World) -> None:
+    """No condition does, whichever told of the plan before the deletion."""
+    for condition in world.get(KIND, NAME)["status"]["conditions"]:
+        message = condition.get("message", "")
+        assert "approv" not in message.replace("no approval is needed", ""), condition
+
+
 class TestGuard:
     """``applyPolicy: Automatic``: only deletions wait."""
 
@@ -167,7 +174,7 @@ class TestGuard:
         destroy = world.running_job(NAME, op="destroy")
         assert not any(argument.startswith("--guard") for argument in arguments(destroy))
         assert only_plan(world, "Pending")["metadata"]["resourceVersion"] == version
-        assert "approv" not in asj(world).get("message", "").replace("no approval is needed", "")
+        asks_for_no_approval(world)
 
 
 class TestManual:
@@ -194,6 +201,27 @@ class TestManual:
         assert len(manual.events.of("PlanReady")) == 1
         assert manual.reconcile(KIND, NAME) == 600.0
         assert manual.says(KIND, NAME, "Ready") == "True/Ready"
+
+    def test_a_deletion_needs_no_approval(self, manual: World) -> None:
+        plan = self.planned(manual)
+        manual.delete(KIND, NAME)
+        manual.settle(KIND, NAME)
+        manual.running_job(NAME, op="destroy")
+        assert manual.says(KIND, NAME, "InputsApplied") == "False/AwaitingApproval"
+        asks_for_no_approval(manual)
+        assert (
+            only_plan(manual, "Pending")["metadata"]["resourceVersion"] == plan["metadata"]["resourceVersion"]
+        )
+
+    def test_a_plan_that_ends_after_the_deletion_began_asks_for_no_approval(self, manual: World) -> None:
+        job = change(manual)
+        manual.delete(KIND, NAME)
+        manual.settle(KIND, NAME)
+        manual.finish_job(job, plan=PLAN, steps=("init", "validate", "plan"))
+        manual.settle(KIND, NAME)
+        manual.running_job(NAME, op="destroy")
+        asks_for_no_approval(manual)
+        assert manual.events.of("PlanReady") == []
 
     def test_the_approved_plan_is_applied(self, manual: World) -> None:
         approve(manual, self.planned(manual))

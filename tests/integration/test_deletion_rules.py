@@ -410,6 +410,91 @@ def test_a_job_that_the_cache_has_not_shown_is_waited_for(case: Case) -> None:
     assert len(case.jobs("destroy")) == 1
 
 
+def lose_owner(case: Case, op: str) -> str:
+    """The Job that runs is the object's no more, as after ``kubectl delete --cascade=orphan``; its name."""
+    job = name_of(case.job(op))
+    case.world.client.patch(JOB, job, {"metadata": {"ownerReferences": None}}, TEAM)
+    return job
+
+
+def test_an_apply_that_was_orphaned_by_the_deletion_is_counted_and_destroyed(case: Case) -> None:
+    """Garbage collection takes the references off; what the apply made must not be forgotten."""
+    case.add()
+    case.settle()
+    job = name_of(case.job("apply"))
+    case.delete(policy="Orphan")
+    case.world.step()
+    assert owner_references(case.job("apply")) == []
+    assert case.reconcile() == 5
+    assert case.message("Deleting") == f"The deletion waits for apply Job {job} to end"
+    assert [ref.uid for ref in owner_references(case.job("apply"))] == [case.uid]
+    assert case.reconcile() == 60
+    case.end()
+    assert case.reconcile() == 60
+    case.end()
+    case.reconcile()
+    assert case.released
+    assert case.reasons()[-2:] == ["Destroyed", "FinalizerRemoved"]
+    assert case.created_jobs()[0] == job
+    assert len(case.created_jobs()) == 2
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("lost", ["owner", "label"])
+def test_a_job_that_no_list_shows_is_taken_back(case: Case, ended: bool, lost: str) -> None:
+    job = name_of(case.destroying())
+    if ended:
+        case.end()
+    patch = {"ownerReferences": None} if lost == "owner" else {"labels": {labels.OWNER_NAME: None}}
+    case.world.client.patch(JOB, job, {"metadata": patch}, TEAM)
+    assert case.reconcile() == 5
+    assert job in case.message("Deleting")
+    assert case.notes("OwnerReferencesRepaired") == [f"The object owns its Job {job} again"]
+    if not ended:
+        assert case.reconcile() == 60
+        case.end()
+    case.reconcile()
+    assert case.released
+    assert case.created_jobs() == [job]
+
+
+def test_a_paused_object_takes_its_job_back_too(case: Case) -> None:
+    """Else block-move would stay for ever, and ``clusterctl move`` would wait for it."""
+    case.destroying()
+    lose_owner(case, "destroy")
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
+    assert case.reconcile() == 5
+    case.end()
+    assert case.reconcile() == 0
+    assert "clusterctl.cluster.x-k8s.io/block-move" not in case.annotations
+    assert "activeJob" not in case.status
+
+
+def test_an_external_release_takes_the_job_back_that_it_waits_for(case: Case) -> None:
+    case.destroying()
+    job = lose_owner(case, "destroy")
+    managed_elsewhere(case)
+    assert case.reconcile() == 30
+    assert job in case.message("Deleting")
+    case.end()
+    assert case.reconcile() == 0
+    assert case.released
+
+
+def test_a_job_of_another_object_that_the_status_names_is_not_waited_for(case: Case) -> None:
+    """A status from a backup of the whole cluster may name a Job that an earlier object of the name ran."""
+    case.provision()
+    job = name_of(case.jobs("apply")[0])
+    mine = case.world.client.get(JOB, job, TEAM)["metadata"]["ownerReferences"]
+    earlier = [{**mine[0], "uid": "00000000-0000-4000-8000-000000000000"}]
+    case.world.client.patch(JOB, job, {"metadata": {"ownerReferences": earlier}}, TEAM)
+    active = {"name": job, "operation": "apply", "attempt": 1}
+    case.patch({"status": {"activeJob": active}}, subresource="status")
+    case.delete()
+    assert case.reconcile() == 60
+    assert len(case.jobs("destroy")) == 1
+
+
 def test_a_finished_cleanup_is_resumed_when_its_job_is_gone(case: Case) -> None:
     case.destroying()
     case.end()

@@ -302,6 +302,47 @@ def test_inputs_that_fit_no_secret(mutable_case: Case) -> None:
     assert not case.released
 
 
+def forget_jobs(case: Case) -> None:
+    """As after a move: no Job of the object is left."""
+    for job in case.jobs():
+        case.world.client.delete(JOB, name_of(job), TEAM, propagation_policy="Background")
+    case.settle()
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_stopped_a_destroy_is_not_told_while_it_runs(case: Case, interrupted: bool) -> None:
+    case.provision()
+    forget_jobs(case)
+    narrow_identity(case.world)
+    case.delete()
+    assert case.reconcile() == 30
+    told = case.reasons()
+    assert case.reconcile() == 30
+    assert case.says("ApplyJobSucceeded") == "False/IdentityNotAllowed"
+    assert case.reasons() == told, "each pass says the same anew and makes no event of it"
+    patch: Object = {"spec": {"allowedNamespaces": {"list": None, "selector": {}}}}
+    case.world.client.patch(TERRAFORM_CLUSTER_IDENTITY, IDENTITY, patch)
+    assert case.reconcile() == 60
+    assert case.says("ApplyJobSucceeded") == "Unknown/NoApplyYet"
+    if interrupted:
+        case.end("interrupted")
+        assert case.reconcile() == 60
+        assert case.says("ApplyJobSucceeded") == "Unknown/NoApplyYet"
+    case.end()
+    case.reconcile()
+    assert case.released
+
+
+def test_what_stopped_a_first_apply_is_not_told_while_it_runs(case: Case) -> None:
+    case.add(jobs={"lockTimeoutSeconds": 3600, "activeDeadlineSeconds": 3600})
+    case.settle()
+    assert case.says("ApplyJobSucceeded") == "False/JobPolicyInvalid"
+    case.spec(jobs={"lockTimeoutSeconds": 300})
+    case.settle()
+    case.job("apply")
+    assert case.says("ApplyJobSucceeded") == "Unknown/NoApplyYet"
+
+
 # Creating the Job
 
 

@@ -9,7 +9,7 @@ from tests.unit.memory_api import MemoryApi
 from captf_controllers.api import annotations, names
 from captf_controllers.api.kinds import TERRAFORM_MACHINE
 from captf_controllers.jobs.images import choose_image, fallbacks_of, next_image, parse_image_list
-from captf_controllers.jobs.lag import cache_lags
+from captf_controllers.jobs.lag import lost, unseen_job
 from captf_controllers.jobs.leases import LeaseOwner, LeaseRequest, acquire_leases
 from captf_controllers.jobs.outcomes import classify
 from captf_controllers.jobs.pods import pod_facts
@@ -308,7 +308,16 @@ class TestCacheLag:
     OWNER = LeaseOwner("ns", "TerraformMachine", "web", "prod")
 
     def lags(self, api, clock, views=(), active="", matters=True):
-        return cache_lags(api, views, self.OWNER, active_name=active, lease_matters=matters, now=clock.now())
+        return unseen_job(
+            api,
+            views,
+            self.OWNER,
+            uid="owner-uid",
+            created=at(0),
+            active_name=active,
+            lease_matters=matters,
+            now=clock.now(),
+        )
 
     def lease(self, api, clock, job_name):
         acquire_leases(api, LeaseRequest(self.OWNER, "apply", job_name, 3600), clock)
@@ -340,6 +349,24 @@ class TestCacheLag:
         self.lease(api, clock, NAME)
         api.put(JOB, job_object(outcome="Failed"))
         assert not self.lags(api, clock)
+
+    def test_a_job_that_another_object_controls_is_not_the_one_of_the_status(self, api, clock):
+        api.put(JOB, job_object(owner_uid="earlier"))
+        assert not self.lags(api, clock, active=NAME)
+
+    @pytest.mark.parametrize(
+        ("fields", "is_lost"),
+        [
+            ({"owner_uid": ""}, True),
+            ({"owner": "other"}, True),
+            ({}, False),
+            ({"owner_uid": "earlier", "owner": "other"}, False),
+            ({"name": "captf-m-other-apply-a1-abc123", "owner_uid": ""}, False),
+            ({"owner_uid": "", "created": -3600}, False),
+        ],
+    )
+    def test_a_lost_job_has_the_objects_name_for_it_and_nobody_elses_reference(self, fields, is_lost):
+        assert lost(job(**fields), self.OWNER, "owner-uid", at(0)) is is_lost
 
     def test_a_failed_read_is_an_error(self, api, clock):
         def fail(verb, kind, name):

@@ -77,6 +77,11 @@ WAITS: Final = frozenset(
 )
 """A Job waits for a lease or a slot: nothing failed, and nothing counts toward a backoff."""
 
+STOPPED_STARTS: Final = frozenset(
+    {IDENTITY_NOT_ALLOWED, DESTROY_FAILED, INPUTS_TOO_LARGE, JOB_POLICY_INVALID}
+)
+"""What stopped the start of an apply or destroy, where the message of ApplyJobSucceeded names no Job."""
+
 APPROVAL_WAITS: Final = frozenset({DESTRUCTIVE_PLAN_BLOCKED, PLAN_AWAITING_APPROVAL, PLAN_CHANGED})
 """An apply waits for a person to approve what it would do."""
 

@@ -8,7 +8,7 @@ from captf_controllers.observability.observation import Observation
 
 def job_runs(operation: str, job: str) -> Observation:
     """A Job of the object runs. Retain and abandon act when it has ended."""
-    return _deleting(f"The deletion waits for {operation} Job {job} to end")
+    return _deleting(f"The deletion waits for {f'{operation} Job {job}'.lstrip()} to end")
 
 
 def run_lease_held(holder: str) -> Observation:

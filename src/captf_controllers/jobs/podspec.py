@@ -36,6 +36,7 @@ __all__ = [
     "JobTarget",
     "Restore",
     "build_job",
+    "controller_reference",
     "runner_arguments",
 ]
 
@@ -211,15 +212,7 @@ def build_job(request: JobRequest) -> Object:
         "name": request.name,
         "namespace": target.namespace,
         "labels": job_labels,
-        "ownerReferences": [
-            {
-                "apiVersion": API_VERSION,
-                "kind": target.kind,
-                "name": target.name,
-                "uid": target.uid,
-                "controller": True,
-            }
-        ],
+        "ownerReferences": [controller_reference(target.kind, target.name, target.uid)],
     }
     job_annotations = _annotations(request)
     if job_annotations:
@@ -239,6 +232,11 @@ def build_job(request: JobRequest) -> Object:
             "template": {"metadata": pod_metadata, "spec": _pod_spec(request)},
         },
     }
+
+
+def controller_reference(kind: str, name: str, uid: str) -> Object:
+    """The owner reference of a Job: its object controls it, and it never delays the object's deletion."""
+    return {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
 def _check(request: JobRequest) -> None:

@@ -16,7 +16,7 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.kinds import TERRAFORM_MACHINE_POOL
 from captf_controllers.api.owner import Owner
-from captf_controllers.api.workspace import SourceStatus
+from captf_controllers.api.workspace import Condition, SourceStatus
 from captf_controllers.approvals.plans import PlanView
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.exports import PoolApply, record_pool_apply
@@ -303,11 +303,11 @@ def _apply_condition(scope: Scope, books: Books) -> None:
         newest = plan
     while newest is not None and newest.op == "destroy" and newest.interrupted:
         # A destroy that was stopped from outside says nothing about the infrastructure.
-        if present is not None and present.reason not in reasons.WAITS:
+        if present is not None and not _left_over(present):
             return
         newest = _older(books.finished, newest)
     if newest is None:
-        if present is None or present.reason in reasons.WAITS:
+        if present is None or _left_over(present):
             scope.observe(
                 Observation(
                     types.APPLY_JOB_SUCCEEDED, types.UNKNOWN, reasons.NO_APPLY_YET, "No apply has finished"
@@ -321,23 +321,34 @@ def _apply_condition(scope: Scope, books: Books) -> None:
         scope.observe(observation)
 
 
+def _left_over(present: Condition) -> bool:
+    """A condition that tells of a start which stopped; this pass tells it anew when its start stops there again.
+
+    Once that start gets through, nothing else would take the message back while the Job runs.
+    """
+    if present.reason in reasons.WAITS:
+        return True
+    return present.reason in reasons.STOPPED_STARTS and job_in_message(present.message) is None
+
+
 def _ask_no_approval(scope: Scope) -> None:
     """What waited for an approval keeps its reason, but must not ask for one: a destroy needs none."""
-    present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
-    if present is None or present.reason not in reasons.APPROVAL_WAITS:
-        return
-    if "no approval is needed any more" in present.message:
-        return
-    job = job_in_message(present.message)
-    about = f"Job {job}: " if job else ""
-    scope.observe(
-        Observation(
-            present.type,
-            present.status,
-            present.reason,
-            f"{about}no approval is needed any more, as the object is being deleted; nothing was applied",
+    for type_ in (types.APPLY_JOB_SUCCEEDED, types.INPUTS_APPLIED):
+        present = scope.conditions.get(type_)
+        if present is None or present.reason not in {*reasons.APPROVAL_WAITS, reasons.AWAITING_APPROVAL}:
+            continue
+        if "no approval is needed any more" in present.message:
+            continue
+        job = job_in_message(present.message)
+        about = f"Job {job}: " if job else ""
+        scope.observe(
+            Observation(
+                present.type,
+                present.status,
+                present.reason,
+                f"{about}no approval is needed any more, as the object is being deleted; nothing was applied",
+            )
         )
-    )
 
 
 def _older(finished: Sequence[FinishedJob], job: FinishedJob) -> FinishedJob | None:

@@ -11,7 +11,6 @@ import copy
 from captf_controllers.api import conditions as types
 from captf_controllers.api import labels, reasons
 from captf_controllers.deletion.cleanup import Cleaned, Kept, RunLeaseLive, Target, clean_up
-from captf_controllers.jobs.leases import live_run_lease
 from captf_controllers.jobs.views import active_job, list_jobs
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import guards, release
@@ -27,11 +26,9 @@ def release_object(scope: Scope) -> Outcome:
     active = active_job(views)
     if active is not None:
         return _wait(scope, f"The release waits for {active.op} Job {active.name} to end")
-    if guards.lags(scope, views):
-        named = scope.status.active_job.name if scope.status.active_job is not None else ""
-        lease = live_run_lease(scope.client, scope.lease_owner, scope.now)
-        holder = lease.holder if lease is not None else named
-        return _wait(scope, f"The release waits for Job {holder} to end")
+    unseen = guards.lags(scope, views)
+    if unseen is not None:
+        return _wait(scope, f"The release waits for {unseen.op} Job {unseen.name} to end")
     result = clean_up(scope.client, Target(names=scope.names, uid=scope.uid), "retained", scope.now)
     if isinstance(result, RunLeaseLive):
         return _wait(scope, f"The release waits for Job {result.lease.holder}, which holds the run lease")

@@ -29,7 +29,9 @@ def may_release(scope: Scope) -> bool:
     """
     views = list_jobs(scope.env.cache, scope.namespace, scope.kind.kind, scope.name, uid=scope.uid)
     # A Job that the status still names and that is gone may have applied: the full pass takes note of it.
-    if active_job(views) is not None or scope.status.active_job is not None or guards.lags(scope, views):
+    if active_job(views) is not None or scope.status.active_job is not None:
+        return False
+    if guards.lags(scope, views) is not None:
         return False
     if live_run_lease(scope.client, scope.lease_owner, scope.now) is not None:
         return False

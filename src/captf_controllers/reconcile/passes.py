@@ -84,7 +84,10 @@ def run(scope: Scope, *, paused: bool, gathered_into: list[Books]) -> Outcome:
     config = _with_recorded_identity(scope, config, books)
     if books.active is not None:
         return _job_active(scope, books, config, books.active)
-    if guards.lags(scope, books.views):
+    unseen = guards.lags(scope, books.views)
+    if unseen is not None:
+        if scope.deleting:
+            scope.observe(progress.job_runs(unseen.op, unseen.name))
         return Outcome(requeue_after=policies.LAG.delay())
     lock = read_lock(scope.client, Owner.of(scope.obj))
     _record_vanished(scope, books)
@@ -150,7 +153,7 @@ def _paused(scope: Scope, books: Books) -> Outcome:
     if active is not None:
         _show_active(scope, active)
         return Outcome()
-    if guards.lags(scope, books.views):
+    if guards.lags(scope, books.views) is not None:
         return Outcome(requeue_after=policies.LAG.delay())
     _record_vanished(scope, books)
     _clear_activity(scope)
