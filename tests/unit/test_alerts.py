@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
-from tests.manifests import CONFIG, ROOT
+from tests.manifests import CONFIG, ROOT, needs_kubectl, of_kind
 
 from captf_controllers.api.kinds import WORKLOAD_KINDS
 from captf_controllers.observability.metrics import SERIES
@@ -94,10 +96,29 @@ def test_the_rule_speaks_of_series_labels_and_values_that_exist(rule: dict[str, 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_the_runbook_has_a_section(rule: dict[str, Any]) -> None:
-    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-    assert anchor == rule["alert"].lower()
-    headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    url = urlsplit(rule["annotations"]["runbook_url"])
+    assert (url.scheme, url.netloc) == ("https", "captf.invalid"), "a name that nobody can own"
+    assert url.fragment == rule["alert"].lower()
+    headings = re.findall(r"^#+ (.*)$", (ROOT / url.path.removeprefix("/")).read_text(), re.MULTILINE)
     assert rule["alert"] in headings
+
+
+@needs_kubectl
+def test_an_installation_names_the_place_of_its_runbooks(tmp_path: Path) -> None:
+    """The overlay of the manual, as it stands there."""
+    (overlay,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "operate.md").read_text(), re.DOTALL)
+    beside = os.path.relpath(CONFIG, tmp_path.resolve())
+    (tmp_path / "kustomization.yaml").write_text(overlay.replace("../captf/config", beside))
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    objects = [document for document in yaml.safe_load_all(done.stdout) if document]
+    rules = of_kind(objects, "PrometheusRule")["spec"]["groups"][0]["rules"]
+    assert [rule["annotations"]["runbook_url"] for rule in rules] == [
+        f"https://wiki.example.com/platform/captf/docs/operate.md#{rule['alert'].lower()}" for rule in rules
+    ]
+    assert "runbooks" not in [obj["metadata"]["name"] for obj in objects], "it is of no use in the cluster"
 
 
 @pytest.mark.acceptance("DJ26")
