@@ -117,9 +117,13 @@ def test_an_unhealthy_machine_is_asked_to_be_replaced_and_the_request_withdrawn(
     sample(healthy=False)
     assert requested() == "InstanceUnhealthy for 2 consecutive samples"
     assert len(world.events.of("RemediationRequested", "m1")) == 1
+    assert 'captf_remediation_requests_total{action="requested"} 1.0' in world.scrape()
+    assert f'captf_unhealthy_samples{{name="m1",namespace="{TEAM}"}} 2.0' in world.scrape()
     sample()
     assert requested() is None
     assert len(world.events.of("RemediationWithdrawn", "m1")) == 1
+    assert 'captf_remediation_requests_total{action="withdrawn"} 1.0' in world.scrape()
+    assert "captf_unhealthy_samples{" not in world.scrape()
     assert "unhealthySamples" not in world.get("TerraformMachine", "m1")["status"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from captf_controllers.api import annotations as keys
@@ -13,6 +14,7 @@ from captf_controllers.deletion.cleanup import Cleaned, Kept, MirrorConflict, Ru
 from captf_controllers.deletion.decision import (
     AdoptRetained,
     Cleanup,
+    CleanupMode,
     Start,
     Step,
     Wait,
@@ -45,11 +47,23 @@ if TYPE_CHECKING:
     from captf_controllers.reconcile.passes import Gathered
 
 
+#: What the metric of decisions calls the steps.
+_START_REASONS: Mapping[str, str] = {"destroy": "Deleting", "restore": "RestoreRequested"}
+_CLEANUP_REASONS: Mapping[CleanupMode, str] = {
+    "destroyed": "Destroyed",
+    "no-state": "NoState",
+    "abandoned": "Abandoned",
+    "retained": "Retained",
+    "released": "RetainedElsewhere",
+}
+
+
 def run(scope: Scope, gathered: Gathered) -> Outcome:
     """One pass of a deleting object without an active Job."""
     early = _early_facts(scope, gathered.books)
     step = before_state(early)
     if step is not None:
+        _count(scope, step)
         return _carry_out(scope, gathered, step)
     view = state_step.read(scope, gathered.books)
     if view.retained.foreign_uid:
@@ -58,7 +72,9 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
             retained=view.retained,
             adopt_retained=bool(scope.spec.adopt_retained_state),
         )
-        return _carry_out(scope, gathered, decide(facts))
+        step = decide(facts)
+        _count(scope, step)
+        return _carry_out(scope, gathered, step)
     retaining = gathered.config.deletion_policy == "Retain"
     if view.retained.own and not retaining:
         view = state_step.undo_own_retain(scope, gathered.books)
@@ -73,6 +89,7 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     step = decide(facts)
     if isinstance(step, Start):
         return _start(scope, gathered, facts, view, restore, step)
+    _count(scope, step)
     return _carry_out(scope, gathered, step)
 
 
@@ -181,7 +198,7 @@ def _start(
     if obstacle is None and not prepared.ready:
         obstacle = CredentialsObstacle(types.IDENTITY_ALLOWED, types.UNKNOWN, reasons.IDENTITY_CHECK_FAILED)
     if obstacle is not None:
-        return _carry_out(scope, gathered, at_obstacle(facts, step.operation, obstacle))
+        return _stopped(scope, gathered, step, at_obstacle(facts, step.operation, obstacle))
     backup = restore.start.backup if restore is not None and restore.start is not None else None
     chosen = material.choose(
         scope,
@@ -193,16 +210,16 @@ def _start(
     )
     request = StartRequest(
         operation=step.operation,
-        reason="Deleting" if step.operation == "destroy" else "RestoreRequested",
+        reason=_START_REASONS[step.operation],
         books=gathered.books,
         config=gathered.config,
         credentials=prepared,
         lock=gathered.lock,
         state_lineage=view.state.lineage if view.state is not None else "",
     )
-    scope.env.metrics.decision(scope.kind.kind, step.operation, request.reason)
     ended = start(scope, request, chosen)
     if not isinstance(ended, Stopped):
+        _count(scope, step)
         active = scope.status.active_job
         if active is not None:
             scope.observe(progress.job_runs(active.operation, active.name))
@@ -212,7 +229,27 @@ def _start(
     following = at_obstacle(facts, step.operation, ended.obstacle)
     if isinstance(following, Cleanup):
         scope.deferred_error = None
+    return _stopped(scope, gathered, step, following)
+
+
+def _stopped(scope: Scope, gathered: Gathered, step: Start, following: Step) -> Outcome:
+    """The start met an obstacle: it is what was wanted, unless the finalizer goes instead."""
+    _count(scope, following if isinstance(following, Cleanup) else step)
     return _carry_out(scope, gathered, following)
+
+
+def _count(scope: Scope, step: Step) -> None:
+    """Count the decision of this pass, once."""
+    match step:
+        case Start(operation):
+            wanted, reason = str(operation), _START_REASONS[operation]
+        case Cleanup(mode):
+            wanted, reason = "finalizer", _CLEANUP_REASONS[mode]
+        case AdoptRetained():
+            wanted, reason = "none", "AdoptRetained"
+        case Wait(waiting):
+            wanted, reason = "none", waiting
+    scope.env.metrics.decision(scope.kind.kind, wanted, reason)
 
 
 def _current_inputs(scope: Scope, gathered: Gathered, view: StateView) -> Inputs | None:

@@ -112,6 +112,21 @@ def _record_gauges(scope: Scope, books: Books | None) -> None:
             state_bytes=scope.state_bytes,
             inputs_bytes=scope.inputs_bytes,
             last_success=successes,
+            unscheduled=_unscheduled(scope),
             unhealthy_samples=samples,
         ),
     )
+
+
+def _unscheduled(scope: Scope) -> frozenset[str]:
+    """The checks that nothing will run: an alert must not wait for their success."""
+    if scope.deleting or scope.conditions.is_true(types.PAUSED):
+        return frozenset({"drift", "refresh"})
+    if scope.config is None:
+        return frozenset()
+    stopped = set()
+    if scope.config.drift_interval <= 0:
+        stopped.add("drift")
+    if not scope.provisioned or scope.config.health_check_interval <= 0:
+        stopped.add("refresh")
+    return frozenset(stopped)

@@ -104,7 +104,7 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     decision = decide(snapshot)
     held = inputs is not None and inputs.result is not None and inputs.result.held_exports
     plan_step.report_wait(scope, books, decision.waiting_reason, held=held)
-    scope.env.metrics.decision(scope.kind.kind, decision.operation or "wait", decision.reason)
+    scope.env.metrics.decision(scope.kind.kind, decision.operation or "none", decision.reason)
     outcome = _act(scope, gathered, view, inputs, restore, prepared, decision)
     _show_inputs_applied(scope, books, view, inputs, decision)
     return outcome

@@ -165,6 +165,7 @@ def _job_active(scope: Scope, books: Books, config: EffectiveConfig, active: Job
     if _delete_if_stuck(scope, books, active):
         scope.update(active_job=None)
         return Outcome(requeue_after=policies.SHORT.delay())
+    scope.env.metrics.decision(scope.kind.kind, "none", "JobActive")
     scope.annotate(BLOCK_MOVE, "")
     _show_active(scope, active)
     if active.op == "drift":

@@ -43,6 +43,8 @@ class WorkloadReconciler:
             env.metrics.remove_object(kind.kind, request.namespace, request.name)
             return None
         if not self._watched(obj):
+            # It may have been this manager's until its label changed.
+            env.metrics.remove_object(kind.kind, request.namespace, request.name)
             return None
         if is_deleting(obj) and not has_finalizer(obj, finalizers.finalizer_of(kind.kind)):
             env.metrics.remove_object(kind.kind, request.namespace, request.name)
