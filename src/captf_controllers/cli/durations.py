@@ -7,7 +7,7 @@ import re
 import click
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
@@ -33,6 +33,8 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """A duration as people write it: ``10m``, ``1h30m``, ``1.5s``."""
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
     if seconds == 0:
         return "0s"
     hours, rest = divmod(seconds, 3600)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -15,6 +15,7 @@ from captf_controllers.cli.durations import DURATION, format_duration
 from captf_controllers.cli.options import ManagerOptions, problems
 from captf_runtime import log
 
+LOG_FORMATS = ("text", "json")
 SECTIONS = ("generic", "leader election", "webhook", "runner", "diagnostics", "logs")
 
 
@@ -237,14 +238,15 @@ def main(ctx: click.Context, /, arguments: tuple[str, ...], **flags: Any) -> Non
         raise click.UsageError(
             f"captf-manager takes no positional arguments, got: {' '.join(arguments)}", ctx
         )
-    _configure_log(flags.pop("log_level"), flags.pop("log_format"))
+    found = _configure_log(flags["log_level"], flags["log_format"])
+    logger = log.get_logger("captf-manager")
+    for param in sorted(ctx.command.params, key=lambda param: str(param.name)):
+        if param.name in flags:
+            logger.info(f'FLAG: --{str(param.name).replace("_", "-")}="{_shown(param, flags[param.name])}"')
     options = _options(flags)
-    found = problems(options)
+    found += problems(options)
     if found:
         raise click.UsageError("invalid flags:\n  " + "\n  ".join(found), ctx)
-    logger = log.get_logger("captf-manager")
-    for name in sorted(flags):
-        logger.info(f'FLAG: --{name.replace("_", "-")}="{_shown(flags[name])}"')
     logger.info("starting", version=__version__, commit=commit(), contract=CONTRACT)
     _warn_without_username(logger)
     from captf_controllers.cli import wiring
@@ -258,8 +260,13 @@ def main(ctx: click.Context, /, arguments: tuple[str, ...], **flags: Any) -> Non
     sys.exit(status)
 
 
-def _shown(value: object) -> object:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+def _shown(param: click.Parameter, value: object) -> str:
+    """A value as it would be typed."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if param.type is DURATION and isinstance(value, float):
+        return format_duration(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _options(flags: dict[str, Any]) -> ManagerOptions:
@@ -270,7 +277,7 @@ def _options(flags: dict[str, Any]) -> ManagerOptions:
         "terraformmachinetemplate",
         "terraformclusteridentity",
     )
-    values = dict(flags)
+    values = {name: value for name, value in flags.items() if name not in ("log_level", "log_format")}
     concurrency = {kind: values.pop(f"{kind}_concurrency") for kind in kinds}
     values["runner_image"] = values["runner_image"] or os.environ.get("CAPTF_MANAGER_IMAGE", "")
     for short, flag in (
@@ -282,14 +289,28 @@ def _options(flags: dict[str, Any]) -> ManagerOptions:
     return ManagerOptions(concurrency=concurrency, **values)
 
 
-def _configure_log(level: str, format: str) -> None:
-    level = level or os.environ.get("CAPTF_LOG_LEVEL", "") or "info"
-    format = format or os.environ.get("CAPTF_LOG_FORMAT", "")
-    format = format or ("text" if sys.stderr.isatty() else "json")
-    try:
-        log.configure(level, format)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise click.UsageError(f"--log-level={level} --log-format={format}: {error}") from None
+def _configure_log(level: str, format: str) -> list[str]:
+    """Set the log up, and tell what is wrong with its flags or with the variables behind them."""
+    found = []
+    level, named = _flag_or_variable("log-level", level)
+    if level and level not in log.LEVELS:
+        found.append(f"{named}={level}: must be one of {', '.join(log.LEVELS)}")
+        level = ""
+    format, named = _flag_or_variable("log-format", format)
+    if format and format not in LOG_FORMATS:
+        found.append(f"{named}={format}: must be one of {', '.join(LOG_FORMATS)}")
+        format = ""
+    chosen = "text" if format == "text" or (not format and sys.stderr.isatty()) else "json"
+    log.configure(level or "info", cast("log.Format", chosen))
+    return found
+
+
+def _flag_or_variable(name: str, value: str) -> tuple[str, str]:
+    """The value, and what sets it."""
+    if value:
+        return value, f"--{name}"
+    variable = f"CAPTF_{name.upper().replace('-', '_')}"
+    return os.environ.get(variable, ""), variable
 
 
 def _warn_without_username(logger: log.Logger) -> None:
