@@ -32,7 +32,7 @@ from ..metrics import Metrics
 from ..objects import EVENT, EVENTS_V1, Kind, Object, name_of, namespace_of, uid_of
 from ..threads import start_thread
 from .correlation import Correlator, Occurrence, Reference, Series
-from .rendering import core_event, event_name, events_v1_event, series_of
+from .rendering import MAX_NOTE_BYTES, core_event, cut, event_name, events_v1_event, series_of
 
 __all__ = ["DROP_REASONS", "EventClient", "EventType", "NamedRecorder", "Recorder"]
 
@@ -153,7 +153,8 @@ class Recorder:
                 type=type,
                 reason=reason[:MAX_IDENTITY],
                 action=action[:MAX_IDENTITY],
-                note=note,
+                # Cut here, not when it is written: what is remembered of thousands of objects is this text.
+                note=cut(note, MAX_NOTE_BYTES),
                 controller=controller or self._controller,
                 instance=self._instance,
                 regarding=_refer(obj),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,6 +104,21 @@ def test_an_event_is_written_beside_its_object(harness: Harness) -> None:
     assert event["reportingController"] == "machines"
     assert len(event["reportingInstance"]) == 128
     assert event["related"]["name"] == "p"
+
+
+@pytest.mark.requirement("EV1")
+def test_what_is_cut_off_a_note_is_not_remembered_and_makes_no_difference(harness: Harness) -> None:
+    harness.start()
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            harness.emit("a" * 2000 + str(number) * 200_000)
+        eventually(lambda: [event.get("series", {}).get("count") for event in harness.events()] == [2])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert harness.events()[0]["note"] == "a" * 1024
+    assert held < 1_000_000
 
 
 @pytest.mark.requirement("EV1")
