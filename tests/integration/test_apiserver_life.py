@@ -112,8 +112,9 @@ def test_a_server_that_is_rewound_again_and_again_does_not_grow(controllers: boo
         beginning = server.snapshot()
 
         def test(number: int) -> None:
-            raw.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": content})
-            raw.patch(f"{CONFIG_MAPS}/a", {"data": {"number": str(number)}})
+            name = f"a{number}-{'x' * 200}"
+            raw.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": content})
+            raw.patch(f"{CONFIG_MAPS}/{name}", {"data": {"number": str(number)}})
             server.restore(beginning)
             server.requests.clear()
 

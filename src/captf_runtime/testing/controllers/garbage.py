@@ -80,6 +80,8 @@ class GarbageCollector(SteppedController):
         self._stepping = threading.Lock()
         self._noting = threading.Lock()
         self._touched: OrderedDict[_Item, Kind] = OrderedDict()
+        #: What a step took last, and may be putting into the indexes at this moment.
+        self._indexing: _Item | None = None
         self._kinds: dict[str, Kind] = {}
         self._owners: dict[_Item, frozenset[str]] = {}
         self._dependents: dict[str, set[_Item]] = {}
@@ -100,7 +102,7 @@ class GarbageCollector(SteppedController):
             self._due.clear()
             for kind in self._store.kinds():
                 for obj in self._store.items(kind):
-                    self._touch(kind, obj)
+                    self._on_change(kind, None, obj)
         self.wake()
 
     def step(self) -> bool:
@@ -121,19 +123,26 @@ class GarbageCollector(SteppedController):
 
     def _on_change(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         obj = after if after is not None else before
-        if obj is not None:
-            self._touch(kind, obj)
-            self.wake()
-
-    def _touch(self, kind: Kind, obj: Object) -> None:
-        if kind.resource not in _IGNORED:
-            with self._noting:
-                self._touched[_item(kind, obj)] = kind
+        if obj is None or kind.resource in _IGNORED:
+            return
+        item = _item(kind, obj)
+        with self._noting:
+            unseen = item in self._touched and item not in self._uids and item != self._indexing
+            if after is None and unseen:
+                # It came and went between two steps: no index knows it, and it leaves nothing behind.
+                del self._touched[item]
+                return
+            self._touched[item] = kind
+        self.wake()
 
     def _next_touched(self) -> tuple[_Item, Kind] | None:
         # Taken before the object is read: a change from then on touches it again.
         with self._noting:
-            return self._touched.popitem(last=False) if self._touched else None
+            if not self._touched:
+                return None
+            touched = self._touched.popitem(last=False)
+            self._indexing = touched[0]
+            return touched
 
     def _index(self, item: _Item, kind: Kind) -> None:
         self._kinds[kind.resource] = kind
