@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.world import TEAM, World
+from tests.world import IMAGE, TEAM, World
 
 from captf_controllers.api.kinds import TERRAFORM_PLAN
 from captf_controllers.jobs.result import EMPTY_PLAN_HASH
@@ -51,6 +51,13 @@ def change(world: World, image: str = "example.com/modules/x:v2") -> Object:
 
 def approve(world: World, plan: Object, who: str = "alice") -> None:
     world.client.patch(TERRAFORM_PLAN, name_of(plan), {"spec": {"approved": True, "approvedBy": who}}, TEAM)
+
+
+def older(world: World, plan: Object) -> None:
+    """The plan as an earlier version would have made it, approved."""
+    metadata = {key: plan["metadata"][key] for key in ("name", "labels", "ownerReferences")}
+    spec = {**plan["spec"], "planHash": "p1:" + "1" * 64, "approved": True, "approvedBy": "alice"}
+    world.create(TERRAFORM_PLAN, {"metadata": metadata, "spec": spec}, TEAM)
 
 
 def arguments(job: Object) -> list[str]:
@@ -156,6 +163,23 @@ class TestGuard:
         assert [event["type"] for event in world.events.of("PlanSuperseded")] == ["Normal"]
         assert name_of(plan) in world.events.of("PlanSuperseded")[0]["note"]
 
+    def test_a_change_that_was_taken_back_asks_for_no_approval(self, world: World) -> None:
+        self.blocked(world)
+        world.patch(KIND, NAME, {"spec": {"source": {"image": IMAGE}}})
+        world.settle(KIND, NAME)
+        only_plan(world, "Superseded")
+        assert asj(world)["reason"] == "ApplySucceeded"
+
+    def test_a_hash_of_another_version_is_planned_again(self, world: World) -> None:
+        plan = self.blocked(world)
+        world.client.delete(TERRAFORM_PLAN, name_of(plan), TEAM, propagation_policy="Background")
+        older(world, plan)
+        world.settle(KIND, NAME)
+        only_plan(world, "Superseded")
+        world.advance(600)
+        world.settle(KIND, NAME)
+        assert "--guard-deletes" in arguments(world.running_job(NAME, op="apply"))
+
     def test_a_forged_plan_approves_nothing(self, world: World) -> None:
         plan = self.blocked(world)
         forged = {
@@ -249,6 +273,14 @@ class TestManual:
         assert fresh["spec"]["planHash"] == OTHER["hash"]
         assert asj(manual)["reason"] in ("PlanChanged", "PlanAwaitingApproval")
         assert name_of(fresh) in asj(manual)["message"]
+
+    def test_a_hash_of_another_version_is_planned_again(self, manual: World) -> None:
+        plan = self.planned(manual)
+        manual.client.delete(TERRAFORM_PLAN, name_of(plan), TEAM, propagation_policy="Background")
+        older(manual, plan)
+        manual.settle(KIND, NAME)
+        only_plan(manual, "Superseded")
+        assert manual.running_job(NAME, op="plan")
 
     def test_going_back_to_automatic_supersedes_it(self, manual: World) -> None:
         self.planned(manual)

@@ -8,7 +8,7 @@ import pytest
 from tests.world import TEAM, World
 
 from captf_controllers.api import names
-from captf_runtime.objects import JOB, SECRET, name_of
+from captf_runtime.objects import JOB, SECRET, annotations_of, name_of
 
 KIND, NAME = "TerraformMachine", "m1"
 
@@ -56,3 +56,41 @@ def test_a_machine_whose_state_is_gone_is_restored_on_request(world: World) -> N
     world.finish_job(world.running_job(NAME, op="restore"))
     world.settle(KIND, NAME)
     assert world.says(KIND, NAME, "StateReadable") == "True/StateRead"
+
+
+def test_a_state_that_goes_while_it_is_adopted_is_lost_and_not_absent(world: World) -> None:
+    """Taken for absent it would be applied anew, beside what there is."""
+    world.add(KIND, "m2")
+    world.settle(KIND, "m2")
+    world.finish_job(world.running_job("m2", op="apply"))
+    state = names.state_secret(names.state_suffix(TEAM, KIND, "m2"))
+
+    def lose_when_adopted(_: int) -> None:
+        if world.exists(SECRET, state) and "captf.io/inputs-hash" in annotations_of(
+            world.client.get(SECRET, state, TEAM)
+        ):
+            remove(world, state)
+
+    world.write_watch.watch(lose_when_adopted)
+    world.reconcile(KIND, "m2")
+    world.write_watch.watch(None)
+    assert not world.exists(SECRET, state)
+    assert len(world.jobs("m2", op="apply")) == 1
+    world.settle(KIND, "m2")
+    assert world.says(KIND, "m2", "StateReadable") == "False/StateLost"
+    assert len(world.jobs("m2", op="apply")) == 1
+
+
+def test_a_restore_ends_what_the_object_notes_of_an_unknown_apply(world: World) -> None:
+    world.add(KIND, "m2")
+    world.settle(KIND, "m2")
+    world.write_state(KIND, "m2", outputs={})
+    world.finish_job(world.running_job("m2", op="apply"), "failed")
+    world.settle(KIND, "m2")
+    serial = world.serial(KIND, "m2")
+    remove(world, names.state_secret(names.state_suffix(TEAM, KIND, "m2")), "captf-inputs-m-m2")
+    world.annotate(KIND, "m2", unconfirmed_apply="captf-m-m2-apply-a1-abcdef", restore_state=str(serial))
+    world.settle(KIND, "m2")
+    world.finish_job(world.running_job("m2", op="restore"))
+    world.reconcile(KIND, "m2")
+    assert "captf.io/unconfirmed-apply" not in annotations_of(world.get(KIND, "m2"))

@@ -66,6 +66,17 @@ def test_found_drift_is_gone_with_the_next_clean_check(world: World) -> None:
     assert len(world.events.of("DriftResolved", "prod")) == 1
 
 
+def test_a_check_without_a_result_finds_nothing_out(world: World) -> None:
+    world.provisioned("TerraformCluster", "prod")
+    world.finish_job(until_job(world, "TerraformCluster", "prod", "drift"), drift=DRIFT)
+    world.settle("TerraformCluster", "prod")
+    world.advance(1)
+    world.end_job(until_job(world, "TerraformCluster", "prod", "drift"), succeeded=True)
+    world.settle("TerraformCluster", "prod")
+    assert world.says("TerraformCluster", "prod", "DriftDetected") == "True/DriftReported"
+    assert world.events.of("DriftResolved", "prod") == []
+
+
 def test_drift_is_remediated_by_a_guarded_apply(world: World) -> None:
     world.provisioned("TerraformCluster", "prod", drift={"action": "Remediate"})
     world.finish_job(until_job(world, "TerraformCluster", "prod", "drift"), drift=DRIFT)

@@ -666,6 +666,22 @@ def test_a_state_that_was_tampered_with_holds_its_object_and_no_other(shared: Wo
     assert content(shared) == before
 
 
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_state_with_a_serial_that_no_runtime_writes_stops_no_pass(shared: World, deleting: bool) -> None:
+    obj = applied(shared)
+    shared.write_state("TerraformMachine", "m9", outputs=OUTPUTS["TerraformMachine"], serial=-5)
+    if deleting:
+        shared.delete("TerraformMachine", "m9")
+    run(shared, "TerraformMachine", "m9")
+    assert "observedStateSerial" not in shared.get("TerraformMachine", "m9")["status"]
+    assert shared.says("TerraformMachine", "m9", "StateReadable") == "True/StateRead"
+    assert shared.exists(SECRET, names.state_backup(shared_suffix(obj), 1)), "the backup of before stays"
+
+
+def shared_suffix(obj: Object) -> str:
+    return names.state_suffix(TEAM, obj["kind"], name_of(obj))
+
+
 @pytest.mark.parametrize("stray", ["state of another name", "a chunk too many", "forty chunks"])
 def test_a_stray_chunk_holds_and_is_kept(shared: World, stray: str) -> None:
     applied(shared)
@@ -683,6 +699,35 @@ def test_a_stray_chunk_holds_and_is_kept(shared: World, stray: str) -> None:
     assert shared.says("TerraformMachine", "m9", "StateReadable").startswith("False/State")
     assert shared.exists(SECRET, name_of(base))
     assert all(shared.exists(SECRET, name) for name in strays)
+
+
+@pytest.mark.parametrize("serial", ["9223372036854775807", "9223372036854775808", "9999999999999999999"])
+def test_a_forged_backup_that_looks_whole_stops_no_pass(shared: World, serial: str) -> None:
+    obj = applied(shared)
+    suffix = shared_suffix(obj)
+    made = shared.client.get(SECRET, names.state_backup(suffix, 1), TEAM)
+    name = f"forged-{serial}"
+    notes = {
+        **annotations_of(made),
+        keys.STATE_BACKUP_SERIAL: serial,
+        keys.STATE_BACKUP_SET: name,
+        keys.STATE_BACKUP_RESOURCES: "9" * 15,
+    }
+    forged = {
+        "metadata": {"name": name, "labels": labels_of(made), "annotations": notes},
+        "data": made["data"],
+    }
+    shared.create(SECRET, forged, TEAM)
+    shared.annotate("TerraformMachine", "m9", restore_state=serial)
+    shared.settle("TerraformMachine", "m9")
+    listed = [item["serial"] for item in shared.get("TerraformMachine", "m9")["status"]["stateBackups"]]
+    known = int(serial) < 2**63
+    assert listed == ([int(serial), 1] if known else [1])
+    started = shared.jobs("m9", op="restore")
+    assert len(started) == known
+    for job in started:
+        arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert "--restore-resources=0" in arguments, "the runner takes nine digits"
 
 
 @pytest.mark.parametrize("taken", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "", "9" * 5000])

@@ -46,10 +46,20 @@ def durable(
 
 
 def decide(
-    records: Records, current: Any = NEW, *, ever: bool = True, approved: tuple[str, ...] = ()
+    records: Records,
+    current: Any = NEW,
+    *,
+    ever: bool = True,
+    approved: tuple[str, ...] = (),
+    planned: tuple[str, ...] | None = None,
 ) -> tuple[Any, bool, bool]:
     found = decide_exports(
-        records, current, approval_hash=APPROVAL, ever_applied=ever, approved_hashes=approved
+        records,
+        current,
+        approval_hash=APPROVAL,
+        ever_applied=ever,
+        approved_hashes=approved,
+        planned_hashes=planned,
     )
     return found.exports, found.held, found.guarded
 
@@ -80,6 +90,13 @@ def test_a_blocked_change_is_held_until_approved() -> None:
     assert decide(blocked) == (OLD, True, False)
     assert decide(blocked, approved=(APPROVAL,)) == (NEW, False, True)
     assert decide(blocked, approved=("h2:other",)) == (OLD, True, False)
+
+
+def test_a_blocked_change_that_no_plan_names_is_guarded_anew() -> None:
+    blocked = durable(data=OLD, hashed=OLD, pending=NEW)
+    assert decide(blocked, planned=(APPROVAL,)) == (OLD, True, False)
+    assert decide(blocked, planned=("h2:other",)) == (NEW, False, True)
+    assert decide(blocked, planned=()) == (NEW, False, True)
 
 
 def test_another_change_than_the_blocked_one_is_guarded_anew() -> None:

@@ -106,6 +106,16 @@ def test_an_address_too_long_is_left_out_rather_than_cut():
     assert found.drift.update == 2
 
 
+def test_a_line_of_a_plan_that_is_too_long_is_left_out_and_said_to_be():
+    fits = "c" * 600
+    plan = {"hash": "p2:ab", "delete": 3, "resources": ["a (delete)", "b" * 601, fits]}
+    found = parse_result(result(op="plan", plan=plan))
+    assert found is not None
+    assert found.plan is not None
+    assert found.plan.resources == ("a (delete)", fits)
+    assert found.plan.truncated
+
+
 def test_the_empty_plan():
     found = parse_result(result(op="plan", plan={"hash": EMPTY_PLAN_HASH}))
     assert found is not None

@@ -132,6 +132,8 @@ def moot(
             continue
         if (plan.reason == "Manual") != (policy == "Manual"):
             ended.append(_supersede(plan, f"applyPolicy is {policy} now"))
+        elif plan.reason != "ExportsChange" and not plan.plan_hash.startswith(HASH_PREFIX):
+            ended.append(_supersede(plan, "no plan made now can be compared with its hash"))
         elif plan.inputs_hash != wanted_hash:
             ended.append(_supersede(plan, "the inputs changed since"))
         elif not apply_due:

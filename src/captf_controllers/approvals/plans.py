@@ -38,7 +38,7 @@ class PlanView:
     """One plan of the object.
 
     ``phase`` is the effective one: a terminal label wins, because status does not survive a move; a live
-    plan is what its approval says. ``recorded`` is the phase that the label shows.
+    plan is what its approval says. ``recorded`` is the phase that the label shows, ``shown`` that of the status.
     """
 
     name: str
@@ -47,6 +47,7 @@ class PlanView:
     created: datetime
     phase: PlanPhase
     recorded: str
+    shown: str
     reason: PlanReason
     plan_hash: str
     inputs_hash: str
@@ -58,9 +59,9 @@ class PlanView:
     def live(self) -> bool:
         return self.phase not in TERMINAL_PHASES
 
-    def ended(self, phase: PlanPhase) -> PlanView:
-        """The same plan after its end."""
-        return replace(self, phase=phase, recorded=phase)
+    def moved_to(self, phase: PlanPhase) -> PlanView:
+        """The same plan in another phase, told everywhere."""
+        return replace(self, phase=phase, recorded=phase, shown=phase)
 
 
 def view_plan(obj: Object) -> PlanView | None:
@@ -80,6 +81,7 @@ def view_plan(obj: Object) -> PlanView | None:
         created=creation_timestamp_of(obj) or _EPOCH,
         phase=phase,
         recorded=recorded,
+        shown=_shown(obj),
         reason=spec.reason,
         plan_hash=spec.plan_hash,
         inputs_hash=spec.inputs_hash,
@@ -87,6 +89,12 @@ def view_plan(obj: Object) -> PlanView | None:
         approved_by=spec.approved_by or "",
         summary=spec.summary,
     )
+
+
+def _shown(obj: Object) -> str:
+    status = obj.get("status")
+    phase = status.get("phase") if isinstance(status, dict) else None
+    return phase if isinstance(phase, str) else ""
 
 
 def plans_of(objects: Iterable[Object], uid: str) -> list[PlanView]:

@@ -87,6 +87,7 @@ def make_plan(client: Verbs, target: PlanOwner, made: Make, now: datetime) -> Pl
     view = view_plan(stored)
     if view is not None and view.recorded == "Pending":
         _write_status(client, target.owner.namespace, view, "Pending", now)
+        return view.moved_to("Pending")
     return view
 
 
@@ -99,6 +100,14 @@ def settle_plan(client: Verbs, namespace: str, plan: PlanView, phase: PlanPhase,
     except NotFound:
         return False
     return True
+
+
+def show_phase(client: Verbs, namespace: str, plan: PlanView, now: datetime) -> None:
+    """Write the status of a plan that does not show its phase."""
+    try:
+        _write_status(client, namespace, plan, plan.phase, now)
+    except NotFound:
+        return
 
 
 def prune_plans(client: Verbs, namespace: str, plans: list[PlanView]) -> None:

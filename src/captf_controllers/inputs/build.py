@@ -63,6 +63,7 @@ class InputsRequest:
         records: the object's inputs records; `Records()` builds as if nothing was ever applied.
         provisioned: `status.initialization.provisioned`.
         approved_hashes: approval hashes that live, approved plans of a pool name.
+        planned_hashes: approval hashes that its live plans name, approved or not; None when they are not known.
     """
 
     obj: Object = field(repr=False)
@@ -74,6 +75,7 @@ class InputsRequest:
     records: Records
     provisioned: bool = False
     approved_hashes: Collection[str] = ()
+    planned_hashes: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +361,7 @@ def build_inputs(owner: Owner, request: InputsRequest, material: Material) -> In
             request.provisioned or request.records.ever_applied_marker or bool(request.records.any_digest)
         ),
         approved_hashes=request.approved_hashes,
+        planned_hashes=request.planned_hashes,
     )
     rendered = {**own, "captf_cluster_outputs": decision.exports}
     return result(

@@ -126,6 +126,7 @@ def decide_exports(
     approval_hash: str,
     ever_applied: bool,
     approved_hashes: Collection[str] = (),
+    planned_hashes: Collection[str] | None = None,
 ) -> ExportsDecision:
     """Decide which exports a pool renders, and whether its apply is guarded. Pure.
 
@@ -135,6 +136,8 @@ def decide_exports(
         approval_hash: approval hash of the pool's inputs with these exports.
         ever_applied: whether the pool ever applied (marker, digest or provisioned).
         approved_hashes: approval hashes that live, approved plans name.
+        planned_hashes: approval hashes that live plans name, approved or not; None to leave them out. A change
+            that no plan names is not held: nobody could approve it.
     """
     if not records.any:
         return ExportsDecision(current)
@@ -154,6 +157,7 @@ def decide_exports(
         and not partial
         and recorded is not None
         and approval_hash not in approved_hashes
+        and (planned_hashes is None or approval_hash in planned_hashes)
     ):
         return ExportsDecision(recorded.value, held=True)
     return ExportsDecision(current, guarded=True)
@@ -255,6 +259,38 @@ def record_pool_apply(client: Verbs, owner: Owner, records: Records, apply: Pool
         partial = {"exportsHash": apply.exports_hash, "job": apply.job}
         return _patch(client, owner, {keys.PARTIAL_CLUSTER_OUTPUTS: _json(partial)})
     return False
+
+
+def record_vanished_pool_apply(
+    client: Verbs, owner: Owner, records: Records, job: str, *, ever_applied: bool
+) -> bool:
+    """Remember that a guarded apply of a pool that vanished may have applied a change of its exports in part.
+
+    The Job is gone, so the attempt record tells what it rendered. Exports that nobody can read any more count as
+    changed.
+
+    Args:
+        client: a live client.
+        owner: the pool.
+        records: its records.
+        job: the Job that vanished.
+        ever_applied: whether the pool ever applied; a first apply changes nothing that was there.
+
+    Returns:
+        Whether anything was written.
+
+    Raises:
+        ApiError: the write failed.
+    """
+    durable = records.durable
+    if durable is None or durable.job != job or durable.partial_exports is not None:
+        return False
+    exports, applied = exports_of_record(durable), recorded_exports_hash(durable)
+    rendered = exports_hash(exports) if exports is not None else ""
+    if not (applied or ever_applied) or (rendered and rendered == applied):
+        return False
+    partial = {"exportsHash": rendered, "job": job}
+    return _patch(client, owner, {keys.PARTIAL_CLUSTER_OUTPUTS: _json(partial)})
 
 
 def _record_applied(client: Verbs, owner: Owner, records: Records, apply: PoolApply) -> bool:

@@ -93,6 +93,11 @@ class FinishedJob:
         return not (self.succeeded or self.interrupted or self.blocked or self.plan_changed)
 
     @property
+    def waits_for_approval(self) -> bool:
+        """Whether it stopped because a person had to approve what it planned."""
+        return self.blocked or self.plan_changed
+
+    @property
     def result_label(self) -> JobResult:
         """The outcome as the `result` label of the Job metrics."""
         if self.succeeded:

@@ -7,6 +7,7 @@ result at all. A missing result is a failed run without details, never a success
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -59,6 +60,7 @@ _MAX_STEPS: Final = 16
 _MAX_ERROR_RESOURCES: Final = 10
 _MAX_DRIFT_RESOURCES: Final = 20
 _MAX_PLAN_RESOURCES: Final = 50
+_MAX_PLAN_RESOURCE_CHARACTERS: Final = 600
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 PlanHash = Annotated[str, msgspec.Meta(pattern=r"^p[0-9]+:[0-9a-f]+$", max_length=128)]
@@ -225,9 +227,18 @@ def parse_result(text: str) -> RunResult | None:
         if plan is None
         else msgspec.structs.replace(
             plan,
-            resources=tuple(_clean(line, 600) for line in plan.resources[:_MAX_PLAN_RESOURCES] if line),
-            truncated=plan.truncated or len(plan.resources) > _MAX_PLAN_RESOURCES,
+            resources=_plan_resources(plan.resources),
+            truncated=plan.truncated or len(_plan_resources(plan.resources)) < len(plan.resources),
         ),
+    )
+
+
+def _plan_resources(lines: Sequence[str]) -> tuple[str, ...]:
+    """The lines that can be shown whole: a cut address would name another resource to who approves it."""
+    return tuple(
+        _clean(line, 4 * _MAX_PLAN_RESOURCE_CHARACTERS)
+        for line in lines[:_MAX_PLAN_RESOURCES]
+        if line and len(line) <= _MAX_PLAN_RESOURCE_CHARACTERS
     )
 
 

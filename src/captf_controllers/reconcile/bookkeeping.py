@@ -92,6 +92,11 @@ class Books:
             return newest.job.marked(keys.AFTER_FAILED_APPLY)
         return True
 
+    @property
+    def exports_partly_applied(self) -> bool:
+        """A change of its cluster's exports may have reached a pool in part."""
+        return self.records.durable is not None and self.records.durable.partial_exports is not None
+
     def reports(self, limit: int) -> dict[str, JobReport]:
         """What events may say about each finished Job, by name."""
         return {job.name: _report(self, job, limit) for job in self.finished}
@@ -118,6 +123,12 @@ def keep_books(scope: Scope, views: list[JobView], records: Records, config: Eff
 
 def _owner(scope: Scope) -> Owner:
     return Owner.of(scope.obj)
+
+
+def apply_stays_due(scope: Scope, books: Books) -> bool:
+    """Whether an apply of the current inputs is due although these equal what the state was made of."""
+    pool = scope.kind == TERRAFORM_MACHINE_POOL
+    return books.last_apply_failed or (pool and books.exports_partly_applied)
 
 
 def _promote(scope: Scope, books: Books) -> None:
@@ -222,9 +233,15 @@ def _record_pool_exports(scope: Scope, books: Books) -> None:
         held=apply.job.marked(keys.HELD_CLUSTER_OUTPUTS),
         exports_hash=apply.job.annotations.get(keys.CLUSTER_OUTPUTS_HASH, ""),
         approval_hash=apply.job.annotations.get(keys.APPROVAL_HASH, ""),
+        summary=_plan_summary(apply),
     )
     if record_pool_apply(scope.client, _owner(scope), books.records, applied):
         books.records = inputs_records.read_records(scope.client, _owner(scope))
+
+
+def _plan_summary(apply: FinishedJob) -> str:
+    plan = apply.result.plan if apply.result is not None else None
+    return ", ".join(plan.resources) if plan is not None else ""
 
 
 def _is_attempt(records: Records, job: FinishedJob) -> bool:
@@ -314,7 +331,7 @@ def _apply_condition(scope: Scope, books: Books) -> None:
                 )
             )
         return
-    if _told(scope, types.APPLY_JOB_SUCCEEDED, newest):
+    if _told(scope, types.APPLY_JOB_SUCCEEDED, newest) or _wait_is_over(scope, books, newest):
         return
     observation = reporting.apply_observation(newest, deleting=scope.deleting)
     if observation is not None:
@@ -329,6 +346,15 @@ def _left_over(present: Condition) -> bool:
     if present.reason in reasons.WAITS:
         return True
     return present.reason in reasons.STOPPED_STARTS and job_in_message(present.message) is None
+
+
+def _wait_is_over(scope: Scope, books: Books, newest: FinishedJob) -> bool:
+    """An earlier pass found that nothing waits for an approval any more, and told of the apply before."""
+    if newest.newly or not newest.waits_for_approval:
+        return False
+    present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
+    told = job_in_message(present.message) if present is not None else ""
+    return any(job.name == told and not job.waits_for_approval for job in books.finished)
 
 
 def _ask_no_approval(scope: Scope) -> None:

@@ -24,7 +24,8 @@ def show(scope: Scope, books: Books, config: EffectiveConfig) -> None:
     """Set ``DriftDetected`` from the Jobs that this pass read."""
     remediate = config.drift_action == "Remediate" and scope.mutable
     check = books.newest_success("drift")
-    if check is not None and check.newly:
+    # A check that left no result says nothing about drift: what the one before found stays.
+    if check is not None and check.newly and check.result is not None:
         _show_check(scope, check, remediate=remediate)
     present = scope.conditions.get(types.DRIFT_DETECTED)
     if present is None or present.status != types.TRUE:

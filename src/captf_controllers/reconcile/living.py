@@ -38,7 +38,7 @@ from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import credentials as credential_step
 from captf_controllers.reconcile import material, ownership, plan_step, restoring, state_step
 from captf_controllers.reconcile import outputs as outputs_step
-from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.bookkeeping import Books, apply_stays_due
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.scope import Outcome, Scope
 from captf_controllers.reconcile.start import (
@@ -104,6 +104,8 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     decision = decide(snapshot)
     held = inputs is not None and inputs.result is not None and inputs.result.held_exports
     plan_step.report_wait(scope, books, decision.waiting_reason, held=held)
+    if snapshot.current_hash is not None and not held and apply_reason(snapshot) is None:
+        plan_step.report_end_of_wait(scope, books)
     scope.env.metrics.decision(scope.kind.kind, decision.operation or "none", decision.reason)
     outcome = _act(scope, gathered, view, inputs, restore, prepared, decision)
     _show_inputs_applied(scope, books, view, inputs, decision)
@@ -139,6 +141,7 @@ def _build_inputs(scope: Scope, books: Books) -> Inputs | None:
         owner_gate=Gate(gate.status, gate.reason, gate.message) if gate is not None else None,
         provisioned=scope.provisioned,
         approved_hashes=plan_step.approved_exports(books),
+        planned_hashes=plan_step.planned_exports(books),
     )
     scope.observe(built.dependencies())
     _record_endpoint_source(scope, built)
@@ -175,7 +178,7 @@ def _snapshot(
         state_hash=view.inputs_hash,
         current_hash=result.hash if result is not None else None,
         restore=RestoreTarget(restore.serial, restore.backup.name) if restore is not None else None,
-        last_apply_failed=books.last_apply_failed,
+        last_apply_failed=apply_stays_due(scope, books),
         backoff=backoff,
         approval=_approval(books, config.apply_policy, inputs),
         schedule=scope.adapter.schedule(scope, config, books),

@@ -49,6 +49,7 @@ def build_inputs(
     owner_gate: Gate | None = None,
     provisioned: bool = False,
     approved_hashes: Collection[str] = (),
+    planned_hashes: Collection[str] | None = None,
 ) -> Inputs:
     """Build the inputs as the object and its owners make them now.
 
@@ -64,6 +65,7 @@ def build_inputs(
         records=records,
         provisioned=provisioned,
         approved_hashes=approved_hashes,
+        planned_hashes=planned_hashes,
     )
     return gather(scope.client, request, scope.env.states)
 

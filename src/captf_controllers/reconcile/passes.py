@@ -11,13 +11,14 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.annotations import BLOCK_MOVE
 from captf_controllers.api.cluster import TerraformClusterSpec
-from captf_controllers.api.kinds import TERRAFORM_CLUSTER
+from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE_POOL
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.typed import spec_of
 from captf_controllers.api.workspace import ActiveJob, SourceStatus
 from captf_controllers.deletion import progress
 from captf_controllers.deletion.retain import retained_finding
 from captf_controllers.inputs import records as inputs_records
+from captf_controllers.inputs.exports import record_vanished_pool_apply
 from captf_controllers.inputs.records import Records, choose_record, read_records
 from captf_controllers.jobs.reporting import pull_failed_observation
 from captf_controllers.jobs.stuck import (
@@ -250,17 +251,21 @@ def _record_vanished(scope: Scope, books: Books) -> None:
     owner = Owner.of(scope.obj)
     if books.records.durable is not None and books.records.durable.job == vanished:
         inputs_records.mark_may_have_applied(scope.client, owner)
+    if scope.kind == TERRAFORM_MACHINE_POOL:
+        applied = scope.provisioned or books.records.ever_applied_marker or bool(books.records.any_digest)
+        record_vanished_pool_apply(scope.client, owner, books.records, vanished, ever_applied=applied)
     unconfirmed_apply.record(scope, books.records, vanished)
     books.records = read_records(scope.client, owner)
     books.vanished = vanished
     if scope.deleting:
         return
+    guarded = scope.kind == TERRAFORM_CLUSTER or books.exports_partly_applied
     scope.observe(
         Observation(
             types.APPLY_JOB_SUCCEEDED,
             types.FALSE,
             reasons.APPLY_FAILED,
             f"Job {vanished}: it disappeared while it ran and may have applied a part; an apply of the current "
-            "inputs is due" + (", guarded against deletions" if scope.kind == TERRAFORM_CLUSTER else ""),
+            "inputs is due" + (", guarded against deletions" if guarded else ""),
         )
     )

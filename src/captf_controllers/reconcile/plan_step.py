@@ -17,6 +17,8 @@ from captf_controllers.approvals.plans import PlanView, live_plan
 from captf_controllers.approvals.store import PlanOwner
 from captf_controllers.decide import LivePlan
 from captf_controllers.inputs.build import InputsResult
+from captf_controllers.jobs import reporting
+from captf_controllers.observability.conditions import job_in_message
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.config import EffectiveConfig
@@ -44,6 +46,7 @@ def keep_plans(scope: Scope, books: Books, config: EffectiveConfig) -> None:
         return
     _settle(scope, books, changes.settle_finished(books.plans, books.finished))
     _settle(scope, books, changes.see_approvals(books.plans))
+    _show_phases(scope, books)
     target = _target(scope)
     pool = scope.kind == TERRAFORM_MACHINE_POOL
     for made in changes.made_by(books.finished, target=scope.name, pool=pool, policy=config.apply_policy):
@@ -86,6 +89,11 @@ def live_for_decision(books: Books) -> LivePlan | None:
     if plan is None:
         return None
     return LivePlan(plan.name, plan.reason, plan.plan_hash, plan.inputs_hash, plan.approved)
+
+
+def planned_exports(books: Books) -> frozenset[str]:
+    """The approval hashes of a pool that a person has approved or still may."""
+    return frozenset(plan.inputs_hash for plan in books.plans if plan.live and plan.reason == "ExportsChange")
 
 
 def approved_exports(books: Books) -> frozenset[str]:
@@ -132,6 +140,33 @@ def report_wait(scope: Scope, books: Books, waiting: str | None, *, held: bool =
     )
 
 
+def report_end_of_wait(scope: Scope, books: Books) -> None:
+    """No apply is due: what stopped for an approval was taken back, so the apply before it is what counts."""
+    newest = books.newest("apply", "destroy")
+    if newest is None or not newest.waits_for_approval:
+        return
+    ended = next((job for job in books.finished if job.op == "apply" and not job.waits_for_approval), None)
+    if ended is None:
+        return
+    present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
+    if present is not None and job_in_message(present.message) == ended.name:
+        return
+    observation = reporting.apply_observation(ended)
+    if observation is not None:
+        scope.observe(observation)
+
+
+def _show_phases(scope: Scope, books: Books) -> None:
+    """Give a plan the status that its phase asks for: a move, or a pass cut short, leaves it without."""
+    shown = []
+    for plan in books.plans:
+        if plan.shown != plan.phase:
+            store.show_phase(scope.client, scope.namespace, plan, scope.now)
+            plan = plan.moved_to(plan.phase)
+        shown.append(plan)
+    books.plans = shown
+
+
 def _settle(scope: Scope, books: Books, settled: list[Settle]) -> None:
     for change in settled:
         if not store.settle_plan(scope.client, scope.namespace, change.plan, change.phase, scope.now):
@@ -143,7 +178,7 @@ def _settle(scope: Scope, books: Books, settled: list[Settle]) -> None:
 
 
 def _after(plan: PlanView, change: Settle) -> PlanView:
-    return plan.ended(change.phase) if plan.name == change.plan.name else plan
+    return plan.moved_to(change.phase) if plan.name == change.plan.name else plan
 
 
 def _target(scope: Scope) -> PlanOwner:

@@ -9,6 +9,7 @@ from captf_controllers.api.owner import Owner
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.reconcile import early_writes
 from captf_controllers.reconcile.scope import Scope
+from captf_controllers.state.restore import requested_serial
 
 if TYPE_CHECKING:
     from captf_controllers.reconcile.bookkeeping import Books
@@ -25,23 +26,17 @@ def consume(scope: Scope, books: Books) -> None:
     restore = books.newest("restore")
     if restore is None or not restore.newly:
         return
-    serial = _serial(restore.job.annotations.get(keys.RESTORE_SERIAL, ""))
-    scope.update(last_restored_serial=serial or None)
+    serial = requested_serial(restore.job.annotations.get(keys.RESTORE_SERIAL, ""))
+    scope.update(last_restored_serial=serial)
     if not restore.succeeded:
         return
     owner = Owner.of(scope.obj)
     inputs_records.clear_after_restore(scope.client, owner)
+    scope.annotate(keys.UNCONFIRMED_APPLY, None)
     books.records = inputs_records.read_records(scope.client, owner)
-    if _serial(scope.annotation(keys.RESTORE_STATE) or "") != serial:
+    if serial is None or requested_serial(scope.annotation(keys.RESTORE_STATE) or "") != serial:
         return
     consumed = early_writes.consume_annotation(scope, keys.RESTORE_STATE)
     if not consumed:
         books.suppress_marks = True
         books.requeue_lag = True
-
-
-def _serial(text: str) -> int:
-    try:
-        return int(text.strip())
-    except ValueError:
-        return 0

@@ -35,7 +35,7 @@ from captf_controllers.jobs.naming import tick_for
 from captf_controllers.jobs.podspec import Approval, Guard, JobRequest, JobTarget, Restore, build_job
 from captf_controllers.jobs.views import next_attempt
 from captf_controllers.reconcile import early_writes, report, unconfirmed_apply
-from captf_controllers.reconcile.bookkeeping import Books
+from captf_controllers.reconcile.bookkeeping import Books, apply_stays_due
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.material import Material
 from captf_controllers.reconcile.scope import EventType, Outcome, PendingEvent, Scope
@@ -171,7 +171,7 @@ def _job_request(scope: Scope, request: StartRequest, material: Material) -> Job
         runner_events=scope.env.options.runner_events,
         image_fallbacks=material.fallbacks,
         drift_remediation=apply and remediation,
-        after_failed_apply=apply and books.last_apply_failed,
+        after_failed_apply=apply and apply_stays_due(scope, books),
         after_interrupted_apply=unconfirmed_apply.recorded(scope, books.records) if apply else "",
         cluster_outputs_hash=inputs.exports_hash if apply and inputs is not None else "",
         state_lineage=request.state_lineage,

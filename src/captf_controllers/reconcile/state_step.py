@@ -7,7 +7,7 @@ is certain that the Secrets are the object's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
@@ -198,8 +198,10 @@ def follow_up(scope: Scope, books: Books, view: StateView) -> None:
         return
     scope.state_resources, scope.state_bytes = state.managed_resources, state.bytes
     previous = scope.status.observed_state_serial or 0
-    view.new_serial = state.serial != previous
-    scope.update(observed_state_serial=state.serial or None)
+    # No runtime writes a serial below 1; one that somebody else wrote is none to remember.
+    serial = max(state.serial, 0)
+    view.new_serial = serial != previous
+    scope.update(observed_state_serial=serial or None)
     _adopt(scope, books, view)
     if view.inputs_hash or scope.provisioned:
         _mark_applied(scope, books)
@@ -226,7 +228,11 @@ def _adopt(scope: Scope, books: Books, view: StateView) -> None:
             report.job_reference(scope.namespace, source.job),
         ),
     )
-    view.reading = read_state(scope.client, scope.namespace, scope.names.suffix, scope.env.states)
+    # Not read again: a state that went meanwhile would look in this pass like one that never was.
+    assert view.reading.state is not None
+    view.reading = replace(
+        view.reading, state=replace(view.reading.state, inputs_hash=source.inputs_hash or "")
+    )
 
 
 def _source(job: FinishedJob | None, *, restore: bool) -> AdoptionSource | None:

@@ -47,6 +47,9 @@ _log = get_logger(__name__)
 MAX_LISTED: Final = 16
 """How many backups `status.stateBackups` lists."""
 
+_MAX_RESOURCES: Final = 999_999_999
+"""What the runner takes as the number of a backup's resources."""
+
 _PAGE: Final = 8
 """Secrets fetched at a time while sizes are counted: each may hold a mebibyte."""
 
@@ -153,7 +156,7 @@ def _set(name: str, members: Sequence[_Member]) -> BackupSet:
         lineage=notes.get(keys.STATE_BACKUP_LINEAGE, ""),
         taken_at=_taken_at(described.secret),
         digest=notes.get(keys.STATE_BACKUP_DIGEST, ""),
-        resources=_decimal(notes.get(keys.STATE_BACKUP_RESOURCES, "")) or 0,
+        resources=_decimal(notes.get(keys.STATE_BACKUP_RESOURCES, ""), _MAX_RESOURCES) or 0,
         inputs_hash=notes.get(keys.INPUTS_HASH, ""),
         source_job=notes.get(keys.STATE_BACKUP_SOURCE_JOB, ""),
         chunks=tuple(name_of(chunks[index].secret) for index in sorted(chunks)),
@@ -178,8 +181,10 @@ def _taken_at(secret: Object) -> datetime:
         return creation_timestamp_of(secret) or _LONG_AGO
 
 
-def _decimal(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else None
+def _decimal(text: str, most: int = 2**63 - 1) -> int | None:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        return None
+    return number if (number := int(text)) <= most else None
 
 
 def status_backups(sets: Sequence[BackupSet]) -> tuple[StateBackup, ...]:
