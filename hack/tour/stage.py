@@ -291,10 +291,11 @@ class Stage:
 
     # The manager
 
-    def start_manager(self, *flags: str) -> ManagerProcess:
-        """Start ``captf-manager`` as a process of its own."""
+    def start_manager(self, *flags: str, under: Iterable[str] = ()) -> ManagerProcess:
+        """Start ``captf-manager`` as a process of its own; ``under`` is a command that executes it."""
         log = self.folder / f"manager-{len(list(self.folder.glob('manager-*.log')))}.log"
         command = [
+            *under,
             sys.executable,
             "-m",
             "captf_controllers.cli.manager",

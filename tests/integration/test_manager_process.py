@@ -6,6 +6,7 @@ import base64
 import re
 import socket
 import ssl
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,4 +266,35 @@ def test_the_capacity_of_a_machine_template_is_published(stage: Stage) -> None:
     assert (
         'controller_runtime_max_concurrent_reconciles{controller="terraformmachinetemplate"} 1.0' in metrics
     )
+    assert stage.stop_manager() == 0
+
+
+#: Makes every file system read-only for one process tree, then proves it and goes on.
+READ_ONLY = """
+mount --make-rprivate / || exit 77
+while read -r _ target _; do mount -o remount,bind,ro "$target" 2>/dev/null; done </proc/self/mounts
+for folder in / /tmp /var/tmp "$PWD"; do
+    if touch "$folder/captf-probe" 2>/dev/null; then rm "$folder/captf-probe"; exit 77; fi
+done
+exec "$@"
+"""
+
+
+def test_it_needs_no_writable_file_system(stage: Stage) -> None:
+    """As the container runs it: the certificate of the diagnostics is made in memory, nothing is unpacked."""
+    command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh"]
+    tried = subprocess.run([*command, "true"], capture_output=True, timeout=60, check=False)
+    if tried.returncode != 0:
+        pytest.skip("this user cannot make file systems read-only for a process")
+    stage.start_manager(
+        "--health-addr=127.0.0.1:0",
+        "--diagnostics-address=127.0.0.1:0",
+        "--insecure-diagnostics=false",
+        under=command,
+    )
+    health = f"http://{address_of(stage, 'health')}"
+    wait_until(lambda: ask(f"{health}/healthz")[0] == 200, "it is alive", seconds=60)
+    assert ask(f"https://{address_of(stage, 'diagnostics')}/metrics")[0] == 401
+    ensure_team(stage)
+    wait_until(lambda: mirror_value(stage) != "", "it reconciles", seconds=60)
     assert stage.stop_manager() == 0
