@@ -339,6 +339,39 @@ def test_the_admission_policy_decides(
 
 
 @needs_kubectl
+def test_prometheus_finds_the_manager_and_may_read_it(deployment: Object, container: Object) -> None:
+    """The opt-in component: built alone, under its final names, for the pods that the installation makes."""
+    component = rendered("prometheus")
+    assert {(obj["kind"], obj["metadata"]["name"]) for obj in component} == {
+        ("Service", "captf-controller-manager-metrics"),
+        ("ServiceMonitor", "captf-controller-manager"),
+        ("ClusterRole", "captf-metrics-reader"),
+        ("ClusterRoleBinding", "captf-metrics-reader"),
+        ("PrometheusRule", "captf-alerts"),
+    }
+    service = of_kind(component, "Service")
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+    (port,) = service["spec"]["ports"]
+    assert (port["name"], port["port"]) == ("metrics", 8443)
+    assert port["targetPort"] in {item["name"] for item in container["ports"]}
+    monitor = of_kind(component, "ServiceMonitor")
+    assert monitor["metadata"]["namespace"] == service["metadata"]["namespace"] == "captf-system"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"], endpoint["scheme"]) == ("metrics", "/metrics", "https")
+    assert endpoint["tlsConfig"]["insecureSkipVerify"] is True
+    role, binding = of_kind(component, "ClusterRole"), of_kind(component, "ClusterRoleBinding")
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}
+    ]
+    shipped = {(obj["kind"], obj["metadata"]["name"]) for obj in rendered("default")}
+    opt_in = {("ServiceMonitor", "captf-controller-manager"), ("PrometheusRule", "captf-alerts")}
+    assert shipped.isdisjoint(opt_in), "no part of the release manifest"
+
+
+@needs_kubectl
 def test_the_network_policy_selects_the_manager_and_opens_its_ports(
     deployment: Object, container: Object
 ) -> None:
