@@ -66,13 +66,13 @@ AUDIT_POLICY = {
 _OWN, _CAPI = TERRAFORM_PLAN.group, CLUSTER.group
 #: What the role grants, as its specification does, and this life does not come to.
 NOT_LIVED: dict[tuple[str, str, str], str] = {
-    ("", "pods", "get"): "a pod by its name",
+    ("", "pods", "get"): "the pod that a state lock names",
     **{("", "events", verb): "Events of API servers before events.k8s.io/v1" for verb in ("create", "patch")},
     ("batch", "jobs", "delete"): "the history limits and Jobs that are stuck",
     (RBAC, "clusterroles", "bind"): "asked by the API server itself, when the runner's binding is made",
     **{(_CAPI, "machines", verb): "remediation" for verb in ("get", "patch")},
     (_CAPI, "machinepools", "patch"): "replicas that the module decides on",
-    (_CAPI, "machinepools", "get"): "the same",
+    (_CAPI, "machinepools", "get"): "the same, when somebody writes the MachinePool meanwhile",
     **{(_OWN, "terraformplans", verb): "plans that were superseded" for verb in ("get", "delete")},
 }
 

@@ -11,6 +11,7 @@ from tests.world import HEALTHY, OUTPUTS, TEAM, World
 from captf_controllers.api import names
 from captf_controllers.api.kinds import MACHINE, MACHINE_POOL
 from captf_runtime.objects import LEASE, annotations_of, labels_of, name_of
+from captf_runtime.testing.faults import Match, conflict
 
 DRIFT: dict[str, Any] = {"create": 0, "update": 2, "replace": 0, "delete": 1, "resources": ["module.role.x"]}
 
@@ -157,6 +158,21 @@ def test_a_pool_that_scales_itself_writes_its_count_back(world: World) -> None:
     assert [event["note"] for event in world.events.of("ReplicasWrittenBack")] == [
         f"Wrote the observed replicas of MachinePool {name_of(pool)}: 4 → 1"
     ]
+
+
+def test_a_count_is_written_over_no_other_that_came_meanwhile(world: World) -> None:
+    world.provisioned("TerraformMachinePool", "p1")
+    prefix = "cluster.x-k8s.io/cluster-api-autoscaler-node-group"
+    sizes = {f"{prefix}-min-size": "1", f"{prefix}-max-size": "5"}
+    world.client.patch(
+        MACHINE_POOL, "p1", {"metadata": {"annotations": sizes}, "spec": {"replicas": 4}}, TEAM
+    )
+    world.server.faults.add(Match(verb="patch", resource="machinepools", name="p1"), conflict(), times=1)
+    world.forget_requests()
+    world.reconcile("TerraformMachinePool", "p1")
+    asked = [entry.verb for entry in world.requests() if entry.resource == "machinepools"]
+    assert asked == ["patch", "get", "patch"]
+    assert world.client.get(MACHINE_POOL, "p1", TEAM)["spec"]["replicas"] == 1
 
 
 def test_a_waiting_cluster_hands_its_leases_to_its_next_job_at_once(world: World) -> None:

@@ -23,7 +23,8 @@ from captf_controllers.reconcile.outputs import health_observation
 from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_controllers.reconcile.state_step import StateView
 from captf_controllers.state.outputs import OutputFacts, OutputsResult
-from captf_runtime.objects import name_of
+from captf_runtime.client.errors import Conflict
+from captf_runtime.objects import Object, name_of
 
 #: Reasons of ``AutoscalingActive`` with valid size annotations; a foreign claim stops only the write-back.
 _AUTOSCALING = frozenset({reasons.REPLICAS_MANAGED_BY_MODULE, reasons.REPLICAS_MANAGED_EXTERNALLY})
@@ -81,6 +82,13 @@ class MachinePoolAdapter:
         pool = scope.owners.owner
         if pool is None:
             return
+        try:
+            self._write_back(scope, pool)
+        except Conflict:
+            # Somebody wrote the MachinePool meanwhile: look at it as it is and decide once more.
+            self._write_back(scope, scope.client.get(MACHINE_POOL, name_of(pool), scope.namespace))
+
+    def _write_back(self, scope: Scope, pool: Object) -> None:
         active = scope.conditions.get(types.AUTOSCALING_ACTIVE)
         autoscaling = active is not None and active.reason in _AUTOSCALING
         replicas = narrow(scope.status, TerraformMachinePoolStatus).replicas
