@@ -94,3 +94,31 @@ def test_a_restore_ends_what_the_object_notes_of_an_unknown_apply(world: World) 
     world.finish_job(world.running_job("m2", op="restore"))
     world.reconcile(KIND, "m2")
     assert "captf.io/unconfirmed-apply" not in annotations_of(world.get(KIND, "m2"))
+
+
+def test_a_record_without_its_files_is_nothing_to_apply_again(world: World) -> None:
+    """An empty root in their place would be a plan to destroy what there is."""
+    state = names.state_secret(names.state_suffix(TEAM, KIND, NAME))
+    forget = {"metadata": {"annotations": {"captf.io/inputs-hash": None}}}
+    world.client.patch(SECRET, state, forget, TEAM)
+    for job in world.jobs(NAME):
+        world.client.delete(JOB, name_of(job), TEAM, propagation_policy="Background")
+    for record in (f"captf-inputs-m-{NAME}", f"captf-applied-m-{NAME}"):
+        world.client.patch(SECRET, record, {"data": {"main.tf.json": None}}, TEAM)
+    assert world.settle(KIND, NAME) == 60.0
+    assert world.jobs(NAME) == []
+    assert world.says(KIND, NAME, "StateReadable") == "False/StateLost"
+
+
+def test_chunks_keep_their_owner_while_a_job_may_be_writing_them(world: World) -> None:
+    """Of a Job that no cache shows yet there is the run lease; a runtime whose state changed cannot store its own."""
+    state = names.state_secret(names.state_suffix(TEAM, KIND, NAME))
+    world.client.patch(SECRET, state, {"metadata": {"ownerReferences": None}}, TEAM)
+    version = world.client.get(SECRET, state, TEAM)["metadata"]["resourceVersion"]
+    world.hold_run_lease(KIND, NAME, "captf-m-m1-refresh-a1-abcdef", op="refresh")
+    world.reconcile(KIND, NAME)
+    assert world.client.get(SECRET, state, TEAM)["metadata"]["resourceVersion"] == version
+    world.advance(61)
+    world.reconcile(KIND, NAME)
+    assert world.client.get(SECRET, state, TEAM)["metadata"]["ownerReferences"]
+    assert len(world.events.of("OwnerReferencesRepaired", NAME)) == 1

@@ -144,6 +144,13 @@ class Records:
         return self.durable is not None or self.applied is not None
 
     @property
+    def to_apply_again(self) -> Record | None:
+        """The record that an object whose inputs count no more applies again: the applied one, else the attempt."""
+        return next(
+            (record for record in (self.applied, self.durable) if record is not None and record.usable), None
+        )
+
+    @property
     def secrets(self) -> tuple[Object, ...]:
         """Metadata of the Secrets that exist."""
         return tuple(record.secret for record in (self.durable, self.applied) if record is not None)

@@ -116,7 +116,7 @@ def _lost_machine_hash(scope: Scope, books: Books, view: StateView) -> bool:
     """A provisioned machine whose state records no apply and that has no record to apply again from."""
     if scope.mutable or not scope.provisioned or view.state is None or view.inputs_hash:
         return False
-    if books.records.any:
+    if books.records.to_apply_again is not None:
         return False
     scope.observe(
         Observation(

@@ -122,7 +122,7 @@ def _apply(scope: Scope, records: Records, inputs: Inputs | None) -> Material | 
         return Material(
             files=result.files, inputs_hash=result.hash, image=scope.spec.source.image, inputs=inputs
         )
-    record = records.applied or records.durable
+    record = records.to_apply_again
     if record is None:
         return missing(scope)
     image = records.pinned_digest or record.image or scope.spec.source.image

@@ -164,6 +164,10 @@ def _unless_confirmed(scope: Scope, books: Books, hold: Hold | None) -> Hold | N
         return hold
     confirmed = scope.annotation(keys.CONFIRM_NO_RESOURCES)
     if confirmed != hold.job:
+        if confirmed:
+            scope.ctx.logger.warning(
+                "the confirmation that no resources exist names another Job and is ignored", job=hold.job
+            )
         return hold
     # Consumed first: one that stayed would confirm a later Job of the same name unasked.
     if not early_writes.consume_annotation(scope, keys.CONFIRM_NO_RESOURCES):
