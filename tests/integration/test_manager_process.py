@@ -298,3 +298,40 @@ def test_it_needs_no_writable_file_system(stage: Stage) -> None:
     ensure_team(stage)
     wait_until(lambda: mirror_value(stage) != "", "it reconciles", seconds=60)
     assert stage.stop_manager() == 0
+
+
+def test_switching_the_identity_takes_the_old_credentials_out_of_the_namespace(stage: Stage) -> None:
+    client = stage.client
+    ensure_team(stage)
+    stage.start_manager()
+    wait_until(lambda: mirror_value(stage) != "", "the credentials are mirrored", seconds=60)
+    other = tour.identity(secret_name="second-credentials")
+    other["metadata"]["name"] = "second"
+    client.create(SECRET, tour.secret("second-credentials", tour.OPERATOR, {"TOKEN": "2"}), tour.OPERATOR)
+    client.create(TERRAFORM_CLUSTER_IDENTITY, other)
+    client.create(SECRET, tour.secret("local", tour.TEAM, {"TOKEN": "local"}), tour.TEAM)
+
+    def mirrors() -> list[str]:
+        found = client.list(SECRET, tour.TEAM, label_selector=f"{labels.MIRRORED}=true").items
+        return [name_of(secret) for secret in found]
+
+    def users(identity: str) -> list[str]:
+        status = client.get(TERRAFORM_CLUSTER_IDENTITY, identity).get("status") or {}
+        return list(status.get("namespaces") or [])
+
+    def switch(**reference: str) -> None:
+        patch = {"spec": {"identityRef": {"kind": None, **reference}}}
+        client.patch(TERRAFORM_CLUSTER, tour.CLUSTER_NAME, patch, tour.TEAM)
+
+    wait_until(lambda: users(tour.IDENTITY) == [tour.TEAM], "the identity tells who uses it", seconds=30)
+    switch(name="second")
+    only_second = [names.credential_mirror("second")]
+    wait_until(lambda: mirrors() == only_second, "only the new mirror is there", seconds=60)
+    wait_until(lambda: users("second") == [tour.TEAM], "the new identity tells who uses it", seconds=30)
+    wait_until(lambda: users(tour.IDENTITY) == [], "the old identity is free to go", seconds=30)
+    switch(name="local", kind="Secret")
+    wait_until(lambda: mirrors() == [], "a Secret of the namespace needs no mirror", seconds=60)
+    assert client.get(SECRET, "local", tour.TEAM)["metadata"].get("ownerReferences") is None
+    switch(name=tour.IDENTITY)
+    wait_until(lambda: mirrors() == [names.credential_mirror(tour.IDENTITY)], "it is back", seconds=60)
+    assert stage.stop_manager() == 0

@@ -25,7 +25,7 @@ __all__ = ["QUIET_SECONDS", "Source", "SourceWatches", "source_of"]
 
 logger = get_logger(__name__)
 
-QUIET_SECONDS: Final = 10.0
+QUIET_SECONDS: Final = 5.0
 """How long an identity's users are left alone after they were woken, however often its Secret changes."""
 
 _POLL_SECONDS: Final = 0.5
