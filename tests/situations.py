@@ -46,6 +46,21 @@ def destroyed(case: Case) -> None:
     case.end()
 
 
+def destroyed_and_brought_back(case: Case) -> None:
+    """The destroy has succeeded, and somebody put the state back that was before it."""
+    destroyed(case)
+    case.world.write_state(case.kind, case.name, cluster=case.cluster)
+
+
+def destroyed_nothing(case: Case) -> None:
+    """The state was removed before the destroy read it; what the destroy left is another, empty one."""
+    case.destroying()
+    case.remove_secrets(case.states())
+    case.end(state=None)
+    empty = state_secrets.document(serial=1, resources=0, lineage="of-the-destroy")
+    case.world.write_state(case.kind, case.name, cluster=case.cluster, payload=state_secrets.payload(empty))
+
+
 def failed_destroy(case: Case) -> None:
     case.destroying()
     case.fail()
@@ -237,6 +252,8 @@ DELETIONS: dict[str, Situation] = {
     "deleted": deleted,
     "never applied": never_applied,
     "destroyed": destroyed,
+    "destroyed, state brought back": destroyed_and_brought_back,
+    "destroyed nothing": destroyed_nothing,
     "destroy failed": failed_destroy,
     "destroy failed, due again": failed_destroy_due_again,
     "state lost": lost,

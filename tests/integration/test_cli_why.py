@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.command_line import CommandLine
 from tests.deletion_case import KINDS, Case
-from tests.situations import DELETIONS, LIVE, LOCK_HOLDER, dependents, lock, paused_deletion
-from tests.world import TEAM, World
+from tests.situations import DELETIONS, LIVE, LOCK_HOLDER, dependents, lock, paused_deletion, refuse_identity
+from tests.world import IDENTITY, TEAM, World
 
 from captf_controllers.api import reasons
 from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_PLAN
@@ -239,6 +239,37 @@ class TestDeletion:
         assert commands(finding) == [
             f"kubectl annotate {case.kind.lower()} -n {TEAM} {case.name} cluster.x-k8s.io/paused-"
         ]
+
+    def test_the_cluster_of_the_label_pauses_an_object_without_owner(
+        self, captf: CommandLine, case: Case
+    ) -> None:
+        case.provision()
+        case.delete()
+        if case.kind != "TerraformCluster":
+            case.remove_owner()
+        case.world.client.patch(CLUSTER, case.cluster, {"spec": {"paused": True}}, TEAM)
+        assert case.reconcile() == 0
+        assert case.says("Paused") == "True/Paused"
+        finding = first(captf, case)
+        assert finding["title"] == "the deletion waits: it is paused"
+        assert f"Cluster {case.cluster} has spec.paused" in finding["message"]
+        assert [command.split(" --type")[0] for command in commands(finding)] == [
+            f"kubectl patch clusters.cluster.x-k8s.io -n {TEAM} {case.cluster}"
+        ]
+
+    def test_the_identity_is_the_one_that_the_jobs_run_with(
+        self, captf: CommandLine, machine_case: Case
+    ) -> None:
+        """A machine's is recorded; what its cluster names since is another."""
+        case = machine_case
+        case.provision()
+        case.world.add_identity("another")
+        case.world.patch("TerraformCluster", "prod", {"spec": {"identityRef": {"name": "another"}}})
+        refuse_identity(case.world)
+        case.delete()
+        assert case.reconcile() == 30
+        assert f"TerraformClusterIdentity {IDENTITY}" in case.message("ApplyJobSucceeded")
+        assert f"kubectl get terraformclusteridentity {IDENTITY} -o yaml" in commands(first(captf, case))
 
     def test_only_other_finalizers_are_left(self, captf: CommandLine, case: Case) -> None:
         DELETIONS["never applied"](case)

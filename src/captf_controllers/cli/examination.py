@@ -36,7 +36,7 @@ from captf_controllers.deletion.facts import (
     Subject,
 )
 from captf_controllers.deletion.secrets import KeptSecrets, ObjectNames, find_kept
-from captf_controllers.inputs.records import Records, read_records
+from captf_controllers.inputs.records import Records, choose_record, read_records
 from captf_controllers.jobs.leases import LeaseOwner, LiveLease, live_run_lease
 from captf_controllers.jobs.outcomes import FinishedJob, collect_finished
 from captf_controllers.jobs.pods import PodFacts, list_pods, newest_pod
@@ -184,6 +184,7 @@ class _Examiner:
         pods = self.attempt(lambda: list_pods(self.client, namespace, active.name)) if active else None
         records = self.attempt(lambda: read_records(self.client, owner))
         reading = self.attempt(lambda: read_state(self.client, namespace, owner.suffix))
+        config = _as_recorded(config, records, reading, obj)
         kept = self.attempt(lambda: find_kept(self.client, ObjectNames(kind, namespace, name)))
         examination = Examination(
             obj=obj,
@@ -244,7 +245,9 @@ class _Examiner:
         assert found.kept is not None
         early = EarlyFacts(
             subject=subject,
-            destroy_succeeded=found.deleting and destroys.succeeded(found.finished, found.conditions),
+            destroy_succeeded=found.deleting
+            and destroys.succeeded(found.finished, found.conditions)
+            and destroys.ran_on_another_state(found.finished, found.reading.state) is None,
             cluster_name=found.cluster_name,
             dependents=self._dependents(found),
         )
@@ -299,7 +302,9 @@ class _Examiner:
         )
         kept = found.kept
         if reading.state is not None:
-            hold = untouched_state(signals, names.state_secret(found.suffix))
+            destroy = destroys.ran_on_another_state(found.finished, reading.state)
+            destroyed_by = destroy.name if destroy is not None else ""
+            hold = untouched_state(signals, names.state_secret(found.suffix), destroyed_by)
         else:
             signal = ever_applied(signals, lambda: kept is not None and bool(kept.backups))
             hold = missing_state(signals, signal, names.state_secret(found.suffix))
@@ -369,9 +374,22 @@ def _config(spec: WorkspaceSpec, status: WorkspaceStatus, owners: Owners, kind: 
     )
 
 
+def _as_recorded(
+    config: EffectiveConfig, records: Records | None, reading: StateReading | None, obj: Object
+) -> EffectiveConfig:
+    """The configuration with the identity that the object's Jobs run with, as its records name it."""
+    state = reading.state if reading is not None and is_deleting(obj) else None
+    choice = choose_record(records, state.inputs_hash if state is not None else "") if records else None
+    if choice is None:
+        return config
+    return configuration.as_recorded(
+        config, choice.record, mutable=is_mutable(kind_name_of(obj)), deleting=is_deleting(obj)
+    )
+
+
 def _paused_by(obj: Object, owners: Owners) -> tuple[str, ...]:
     found = []
-    if owners.cluster is not None and (owners.cluster.get("spec") or {}).get("paused") is True:
+    if owners.pausing_cluster is not None:
         found.append("cluster")
     if keys.PAUSED in annotations_of(obj):
         found.append("annotation")

@@ -111,7 +111,7 @@ def unpause(found: Examination) -> tuple[Exit, ...]:
     exits = []
     if "cluster" in found.paused_by:
         command = (
-            f"kubectl patch clusters.cluster.x-k8s.io -n {subject.namespace} {found.owners.cluster_name} "
+            f"kubectl patch clusters.cluster.x-k8s.io -n {subject.namespace} {found.owners.pausing_cluster_name} "
             """--type merge -p '{"spec":{"paused":false}}'"""
         )
         exits.append(Exit("unpause the whole Cluster", (command,)))

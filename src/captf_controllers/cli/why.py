@@ -461,7 +461,7 @@ def _next_attempt(found: Examination, seen: Observation) -> datetime | None:
 def _paused(found: Examination) -> Finding:
     paused = found.conditions.get(types.PAUSED)
     sources = {
-        "cluster": f"Cluster {found.owners.cluster_name} has spec.paused: true",
+        "cluster": f"Cluster {found.owners.pausing_cluster_name} has spec.paused: true",
         "annotation": f"the annotation {keys.PAUSED} is set",
     }
     said = " and ".join(sources[source] for source in found.paused_by)

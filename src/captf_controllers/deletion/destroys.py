@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import names, reasons
 from captf_controllers.api.workspace import LastRun
@@ -13,6 +14,7 @@ from captf_controllers.jobs.failures import backoff_remaining, count_failures, r
 from captf_controllers.jobs.outcomes import FinishedJob
 from captf_controllers.jobs.reporting import RETAIN_HINT
 from captf_controllers.observability.conditions import Conditions, job_in_message
+from captf_controllers.state.reading import State
 from captf_runtime.objects import format_time
 
 
@@ -43,6 +45,22 @@ def succeeded(finished: Sequence[FinishedJob], conditions: Conditions) -> bool:
         conditions.is_true(types.APPLY_JOB_SUCCEEDED)
         and conditions.reason(types.APPLY_JOB_SUCCEEDED) == reasons.DESTROY_SUCCEEDED
     )
+
+
+def ran_on_another_state(finished: Sequence[FinishedJob], state: State | None) -> FinishedJob | None:
+    """The destroy that succeeded on another state than it was started for, None when there is none.
+
+    Terraform takes a missing state for an empty one, destroys nothing and is content. So does a destroy whose
+    state was removed before it was read, and the state that it leaves has a new lineage. A state that lists
+    resources was brought back since. No state at all says nothing: a cleanup may have been cut short.
+    """
+    destroy = _newest(finished)
+    if destroy is None or state is None or not (destroy.op == "destroy" and destroy.succeeded):
+        return None
+    recorded = destroy.job.annotations.get(keys.STATE_LINEAGE, "")
+    if not recorded or (state.lineage == recorded and not state.managed_resources):
+        return None
+    return destroy
 
 
 def last_destroy(

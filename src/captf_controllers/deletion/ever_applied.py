@@ -7,7 +7,7 @@ and the deletion is held. The signals are asked in the order of their cost and t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from captf_controllers.deletion.facts import Hold
@@ -61,7 +61,7 @@ def missing_state(signals: Signals, signal: Signal | None, base_secret: str) -> 
                 "(remove it by hand when the object is a re-applied manifest that never applied here)"
             )
         return Hold("StateLost", cause)
-    return _unknown_outcome(signals, "ended without a result before any state was written")
+    return _unknown_outcome(signals, "no state tells")
 
 
 def untouched_state(signals: Signals, base_secret: str, destroyed_by: str = "") -> Hold | None:
@@ -70,22 +70,25 @@ def untouched_state(signals: Signals, base_secret: str, destroyed_by: str = "") 
     Backends write such a state when they are initialised, so it says no more than a missing one: about an
     apply that was killed, since the runtimes store what they created only from time to time, and about an
     object that applied before, whose own state went missing while a Job was about to read it. What an apply
-    wrote keeps its inputs hash even when a destroy has emptied it. Backups do not count as a signal here, since
-    they may be of that very state.
+    wrote keeps its inputs hash even when a destroy has emptied it. Backups and the annotation do not count as
+    signals here: they may be of that very state, which a failed apply filled and a destroy emptied since.
 
     Args:
         destroyed_by: a destroy Job that ran on this state and not on the one that it was started for.
     """
-    if destroyed_by or ever_applied(signals, lambda: False) is not None:
+    applied = ever_applied(replace(signals, applied_as=""), lambda: False)
+    if destroyed_by or applied is not None:
         cause = f"the state Secret {base_secret} describes nothing although the object applied before"
         if destroyed_by:
             cause += f"; destroy Job {destroyed_by} found nothing to destroy in it"
         return Hold("StateLost", cause)
-    return _unknown_outcome(signals, "ended without a result and without a word in the state")
+    return _unknown_outcome(signals, "nothing in the state tells")
 
 
-def _unknown_outcome(signals: Signals, how: str) -> Hold | None:
+def _unknown_outcome(signals: Signals, untold: str) -> Hold | None:
     job = signals.unconfirmed_job
     if not job:
         return None
-    return Hold("ApplyOutcomeUnknown", f"Job {job} {how} and may have created resources", job=job)
+    return Hold(
+        "ApplyOutcomeUnknown", f"{untold} what Job {job} did, and it may have created resources", job=job
+    )

@@ -210,10 +210,12 @@ def _record_failed_apply(scope: Scope, books: Books) -> None:
         return
     owner, suffix = _owner(scope), scope.names.suffix
     changed = False
-    if may_have_applied_now(scope.client, apply, suffix) and _is_attempt(books.records, apply):
+    may_have_applied = may_have_applied_now(scope.client, apply, suffix)
+    if may_have_applied and _is_attempt(books.records, apply):
         inputs_records.mark_may_have_applied(scope.client, owner)
         changed = True
-    if crashed(scope.client, apply, suffix):
+    # With the record of the attempt gone, the state that it wrote may be gone as well.
+    if crashed(scope.client, apply, suffix) or (may_have_applied and not books.records.any):
         unconfirmed_apply.record(scope, books.records, apply.name)
         changed = True
     if changed:

@@ -110,19 +110,13 @@ def _early_facts(scope: Scope, books: Books) -> EarlyFacts:
 
 
 def _another_state(scope: Scope, books: Books) -> bool:
-    """Whether the destroy that succeeded ran on another state than it was started for.
-
-    Terraform takes a missing state for an empty one, destroys nothing and is content. So does a destroy whose
-    state was removed before it was read, and the state that it leaves has a new lineage. A state that lists
-    resources was brought back since. No state at all says nothing: a cleanup may have been cut short.
-    """
+    """Whether the destroy that succeeded ran on another state than it was started for."""
     destroy = books.newest("apply", "destroy")
-    recorded = destroy.job.annotations.get(keys.STATE_LINEAGE, "") if destroy is not None else ""
-    if destroy is None or not recorded:
+    if destroy is None or not destroy.job.annotations.get(keys.STATE_LINEAGE, ""):
         return False
     suffix = scope.names.suffix
     state = classify(suffix, fetch_state(scope.client, scope.namespace, suffix)).state
-    if state is None or (state.lineage == recorded and not state.managed_resources):
+    if destroys.ran_on_another_state(books.finished, state) is None:
         return False
     books.destroyed_nothing = destroy.name
     scope.observe(

@@ -83,6 +83,10 @@ class Owners:
         return next((cluster for cluster in found if (cluster.get("spec") or {}).get("paused") is True), None)
 
     @property
+    def pausing_cluster_name(self) -> str:
+        return name_of(self.pausing_cluster) if self.pausing_cluster is not None else ""
+
+    @property
     def cluster_name(self) -> str:
         return name_of(self.cluster) if self.cluster is not None else ""
 

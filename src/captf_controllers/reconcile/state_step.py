@@ -133,6 +133,7 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
             books,
             untouched_state(known, names.state_secret(scope.names.suffix), books.destroyed_nothing),
         )
+    _note_on_object(scope, books, view.hold)
     if view.hold is None and reading.state is not None:
         scope.observe(Observation(types.STATE_READABLE, types.TRUE, reasons.STATE_READ))
         return
@@ -144,6 +145,14 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
     scope.observe(
         Observation(types.STATE_READABLE, types.FALSE, view.hold.reason, _live_message(scope, view.hold))
     )
+
+
+def _note_on_object(scope: Scope, books: Books, hold: Hold | None) -> None:
+    """Copy what only the inputs Secret says to the object, which outlives every Secret of its namespace."""
+    if books.records.ever_applied_marker:
+        scope.annotate(keys.APPLIED_AS, scope.names.suffix)
+    if hold is not None and hold.job:
+        scope.annotate(keys.UNCONFIRMED_APPLY, hold.job)
 
 
 def signals(scope: Scope, records: Records) -> Signals:
@@ -209,6 +218,9 @@ def follow_up(scope: Scope, books: Books, view: StateView) -> None:
     _adopt(scope, books, view)
     if view.inputs_hash or scope.provisioned:
         _mark_applied(scope, books)
+    elif state.managed_resources:
+        # A first apply that failed half-way: what it made must be asked for when every Secret is gone.
+        scope.annotate(keys.APPLIED_AS, scope.names.suffix)
     if view.new_serial and not scope.deleting and scope.env.options.state_backups > 0:
         _back_up(scope, books, previous)
 
