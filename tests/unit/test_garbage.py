@@ -185,6 +185,18 @@ def test_foreground_reaches_the_dependents_of_dependents_first(
     assert (store.names(CONFIG_MAP), store.names(JOB), store.names(POD)) == ([], [], [])
 
 
+@pytest.mark.parametrize("block", [False, True])
+def test_foreground_takes_the_dependents_along_that_were_never_looked_at(
+    store: MemoryStore, collector: GarbageCollector, block: bool
+) -> None:
+    """Owner, dependent and deletion in one look; an owner whose finalizer holds it stays, its dependent goes."""
+    owner = store.add(CONFIG_MAP, "owner", "a", finalizers=["x.io/hold"])
+    store.add(SECRET, "secret", "a", owners=[owner], block=block)
+    store.remove(CONFIG_MAP, "owner", "a", policy="Foreground")
+    collector.step()
+    assert (store.names(CONFIG_MAP), store.names(SECRET)) == (["owner"], [])
+
+
 def test_foreground_of_owners_that_wait_for_each_other_ends(
     store: MemoryStore, collector: GarbageCollector
 ) -> None:

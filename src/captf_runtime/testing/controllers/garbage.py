@@ -133,6 +133,8 @@ class GarbageCollector(SteppedController):
                 del self._touched[item]
                 return
             self._touched[item] = kind
+            # The last change counts: an owner that goes is looked at after the dependents that it has by then.
+            self._touched.move_to_end(item)
         self.wake()
 
     def _next_touched(self) -> tuple[_Item, Kind] | None:
