@@ -114,13 +114,14 @@ cloud_actions = actions(
     end_job=(numbers, outcomes, effects, pieces),
     start_pod=numbers,
     delete_running_job=(numbers, effects, st.booleans()),
+    lose_owner_of_job=numbers,
     hide_jobs=st.booleans(),
     advance=st.sampled_from([1, 6, 31, 61, 121, 601, 2000, 5000]),
     restart=(),
 )
 common_actions = actions(
     create=(st.sampled_from([None, None, "Retain", "Destroy"]), st.booleans()),
-    delete=st.sampled_from(["Background", "Background", "Foreground"]),
+    delete=st.sampled_from(["Background", "Background", "Foreground", "Orphan"]),
     abandon=st.sampled_from(["uid", "uid", "yes", None]),
     ask_for_restore=st.sampled_from(["newest", "oldest", "seven", "999", None]),
     confirm=st.booleans(),
@@ -389,6 +390,11 @@ class Chaos(RuleBasedStateMachine):
         for job in self._one_of_the_running(number):
             self.world.kill(job, effect, pod_stays=pod_stays)
         self._forget()
+
+    def lose_owner_of_job(self, number: int) -> None:
+        """What the collector does to the Job of an object that is deleted with ``--cascade=orphan``."""
+        for job in self._one_of_the_running(number):
+            self.world.client.patch(JOB, name_of(job), {"metadata": {"ownerReferences": None}}, TEAM)
 
     def delete_finished_jobs(self, site: Site) -> None:
         for job in self.world.stored(JOB):

@@ -191,6 +191,8 @@ class WitnessedWorld(ChaosWorld):
                 return True
             if is_deleting(obj) and annotations_of(obj).get(keys.APPLIED_AS) == site.suffix:
                 return True
+            if keys.UNCONFIRMED_APPLY in annotations_of(obj):
+                return True
         return any(run.op == "apply" and run.site == site for run in self._standing_runs())
 
     def _standing_runs(self) -> Iterator[Any]:

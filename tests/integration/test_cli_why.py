@@ -18,6 +18,7 @@ from captf_controllers.cli.diagnosis import OWN_CODES
 from captf_controllers.cli.examination import Examination, examine
 from captf_controllers.cli.why import next_step
 from captf_controllers.deletion.decision import AdoptRetained, Cleanup, Start, Wait
+from captf_runtime.client.errors import ApiError
 from captf_runtime.objects import LEASE, POD, SECRET, format_time, labels_of, name_of
 from captf_runtime.testing.faults import Match, forbidden
 
@@ -305,6 +306,16 @@ class TestDeletion:
         DELETIONS["namespace terminating"](case)
         finding = first(captf, case)
         assert "captf.io/abandon-infrastructure" in " ".join(commands(finding))
+        assert '"deletionPolicy":"Retain"' in " ".join(commands(finding))
+
+    def test_a_quota_that_is_used_up(self, captf: CommandLine, case: Case) -> None:
+        DELETIONS["deleted"](case)
+        case.world.server.faults.add(Match(verb="create", resource="jobs"), forbidden("exceeded quota: team"))
+        with pytest.raises(ApiError):
+            case.reconcile()
+        finding = first(captf, case)
+        assert finding["code"] == "DestroyDue"
+        assert "exceeded quota: team" in finding["message"]
         assert '"deletionPolicy":"Retain"' in " ".join(commands(finding))
 
     def test_an_externally_managed_object(self, captf: CommandLine, case: Case) -> None:

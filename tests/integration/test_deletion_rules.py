@@ -21,7 +21,7 @@ from captf_controllers.api import labels, names
 from captf_controllers.api.kinds import CLUSTER
 from captf_runtime.client.errors import ApiError
 from captf_runtime.objects import JOB, ROLE_BINDING, SECRET, labels_of, name_of, owner_references
-from captf_runtime.testing.faults import Match, conflict, forbidden, internal_error
+from captf_runtime.testing.faults import Action, Match, conflict, forbidden, internal_error
 
 FOREGROUND = "foregroundDeletion"
 MANAGED_BY = "cluster.x-k8s.io/managed-by"
@@ -93,6 +93,20 @@ def test_dependents_of_other_managers_and_deleting_ones_count(cluster_case: Case
     case.abandon()
     case.spec(deletionPolicy="Retain")
     assert case.reconcile() == 30, "neither Retain nor abandon goes before the machines"
+
+
+def test_the_name_of_a_cluster_that_is_gone_still_counts(cluster_case: Case) -> None:
+    """Without its label the owner reference alone says which machines belong to it."""
+    case = cluster_case
+    case.provision()
+    counting(case.world, "TerraformMachine", "m1")
+    case.patch({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": None}}})
+    case.delete()
+    case.remove_owner()
+    assert case.reconcile() == 30
+    assert case.says("DeletionBlocked") == "True/DependentsExist"
+    assert "of Cluster c1" in case.message("DeletionBlocked")
+    assert case.jobs("destroy") == []
 
 
 def test_only_a_cluster_has_dependents(case: Case) -> None:
@@ -394,6 +408,39 @@ def test_a_paused_deletion_still_counts_its_job(case: Case) -> None:
     case.reconcile()
     case.reconcile()
     assert case.released
+
+
+# A step that fails
+
+
+@pytest.mark.parametrize("answer", [forbidden("policy says no"), internal_error()])
+def test_a_step_that_is_refused_again_and_again_is_told(case: Case, answer: Action) -> None:
+    """The destroy has succeeded; what is left of the deletion must not fail in silence."""
+    case.destroying()
+    case.end()
+    case.world.server.faults.add(
+        Match(verb="delete", resource="secrets", name=case.states()[0]["metadata"]["name"]), answer
+    )
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            case.reconcile()
+        assert case.message("Deleting").startswith("The deletion failed at a step and is tried again: ")
+        assert str(answer.message) in case.message("Deleting")
+        assert not case.released
+    case.world.server.faults.clear()
+    case.reconcile()
+    assert case.released
+
+
+def test_a_refused_step_takes_no_way_out_back(case: Case) -> None:
+    case.provision()
+    lose_state(case)
+    case.delete()
+    case.reconcile()
+    case.world.server.faults.add(Match(verb="list", resource="secrets"), forbidden())
+    with pytest.raises(ApiError):
+        case.reconcile()
+    assert "Ways out: " in case.message("StateReadable")
 
 
 # Lag

@@ -458,6 +458,8 @@ def test_an_earlier_objects_job_of_the_name_defers_the_start(case: Case, finishe
     assert case.reconcile() == 5
     assert case.world.exists(JOB, name) is not finished
     assert "activeJob" not in case.status
+    assert f"The destroy Job cannot be started: Job {name} of an earlier object" in case.message("Deleting")
+    assert "spec.deletionPolicy: Retain" in case.message("Deleting")
     if finished:
         case.world.cache.hidden.clear()
         assert case.reconcile() == 60
@@ -486,6 +488,35 @@ def test_a_refused_create_gives_the_leases_back(cluster_case: Case, refusal: Act
     assert not case.released
     case.world.server.faults.clear()
     assert case.reconcile() == 60
+
+
+@pytest.mark.parametrize("resource", ["jobs", "leases"])
+def test_a_quota_that_is_used_up_is_told_with_the_way_out(case: Case, resource: str) -> None:
+    """The namespace lives, so abandon is no way out; Retain always is, and nothing waits in silence."""
+    case.provision()
+    case.delete()
+    case.world.server.faults.add(Match(verb="create", resource=resource), forbidden("exceeded quota: team"))
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            case.reconcile()
+        message = case.message("Deleting")
+        assert message.startswith("The destroy Job cannot be started: ")
+        assert "exceeded quota: team" in message
+        assert '{"spec":{"deletionPolicy":"Retain"}}' in message
+        assert "abandon" not in message
+    case.spec(deletionPolicy="Retain")
+    case.reconcile()
+    assert case.released
+
+
+def test_what_kept_a_destroy_from_starting_is_not_told_while_it_runs(case: Case) -> None:
+    case.provision()
+    case.delete()
+    case.world.server.faults.add(Match(verb="create", resource="jobs"), forbidden("exceeded quota"), times=1)
+    with pytest.raises(ApiError):
+        case.reconcile()
+    assert case.reconcile() == 60
+    assert case.message("Deleting").startswith("The deletion waits for destroy Job ")
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -192,12 +192,21 @@ def _decided(found: Examination, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 f"{operation.capitalize()}Due",
                 f"a {operation} Job is due",
-                _last_failure(facts) if operation == "destroy" else "",
+                _not_started(found, operation) or (_last_failure(facts) if operation == "destroy" else ""),
                 ends="the next pass starts it",
                 exits=exits.of_ways(found, (ways_out.retain(found.subject),)),
             )
         case Wait():
             yield from _waiting(found, facts, step)
+
+
+def _not_started(found: Examination, operation: str) -> str:
+    """What the last pass said of a start that ended in an error; empty when it said nothing of the kind."""
+    deleting = found.conditions.get(types.DELETING)
+    text = deleting.message if deleting is not None else ""
+    if not text.startswith(f"The {operation} Job cannot be started: "):
+        return ""
+    return text.partition(_WAYS_MARK)[0]
 
 
 def _waiting(found: Examination, facts: Facts, step: Wait) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from captf_controllers.deletion.facts import (
     WaitObstacle,
 )
 from captf_controllers.deletion.ways_out import Way
+from captf_controllers.observability.conditions import MAX_NOTE_BYTES, legible
 from captf_controllers.observability.observation import Observation
 from captf_runtime.queue import policies
 
@@ -79,6 +80,12 @@ def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: O
         case WaitObstacle(reason, message, requeue_after):
             waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, f"{message}. {only_retain}")
             return ObstacleWait(reason, requeue_after, (waiting,), (retain,))
+
+
+def not_started(subject: Subject, operation: Literal["destroy", "restore"], why: str) -> Observation:
+    """What ``Deleting`` says when a start ended in an error, such as a quota that is used up, or was put off."""
+    text = f"The {operation} Job cannot be started: {legible(why, MAX_NOTE_BYTES).rstrip('. ')}"
+    return _deleting(f"{text}. It is tried again", ways_out.listed(ways_out.retain(subject)) + ".")
 
 
 def _deleting(text: str, exits: str) -> Observation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from captf_controllers.api.annotations import PAUSED
+from captf_controllers.observability.conditions import MAX_NOTE_BYTES, legible
 from captf_controllers.observability.observation import Observation
 
 
@@ -14,6 +15,11 @@ def job_runs(operation: str, job: str) -> Observation:
 def run_lease_held(holder: str) -> Observation:
     """Nothing is released while a Job may still write under the object's run lease."""
     return _deleting(f"The deletion waits for Job {holder}, which holds the object's run lease, to end")
+
+
+def failed(why: str) -> Observation:
+    """A step of the deletion was refused: somebody has to look at that, and nobody reads the manager's log."""
+    return _deleting(f"The deletion failed at a step and is tried again: {legible(why, MAX_NOTE_BYTES)}")
 
 
 def paused() -> Observation:

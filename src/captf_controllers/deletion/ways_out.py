@@ -14,6 +14,9 @@ from captf_controllers.deletion.facts import Subject
 #: What stands in a restore command for the serial, where the reader has to choose one.
 SERIAL = "<serial>"
 
+#: What the ways out stand behind in a message.
+HEADING = "Ways out: "
+
 WayName = Literal["retain", "abandon", "restore", "confirm"]
 
 
@@ -58,4 +61,4 @@ def confirm(subject: Subject, job: str) -> Way:
 
 def listed(*ways: Way) -> str:
     """The ways as the end of a message."""
-    return "Ways out: " + "; ".join(way.phrase for way in ways)
+    return HEADING + "; ".join(way.phrase for way in ways)

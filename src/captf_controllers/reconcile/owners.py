@@ -65,7 +65,8 @@ class Owners:
     and ``terraform_cluster`` its TerraformCluster (the object itself for a TerraformCluster). An absent one
     is None. ``has_reference`` tells a reference of the expected kind, ``owner_gone`` that its target does
     not exist. ``labelled_cluster`` is the Cluster that the object's own label names, whatever its owner says:
-    it can only pause the object, so a forged label gains nothing by it.
+    it can only pause the object, so a forged label gains nothing by it. ``gone_cluster`` is the name of a
+    TerraformCluster's Cluster that does not exist any more; its machines may still be there.
     """
 
     owner: Object | None = None
@@ -75,6 +76,7 @@ class Owners:
     owner_gone: bool = False
     gate: Gate | None = None
     labelled_cluster: Object | None = None
+    gone_cluster: str = ""
 
     @property
     def pausing_cluster(self) -> Object | None:
@@ -88,7 +90,7 @@ class Owners:
 
     @property
     def cluster_name(self) -> str:
-        return name_of(self.cluster) if self.cluster is not None else ""
+        return name_of(self.cluster) if self.cluster is not None else self.gone_cluster
 
 
 def find_owners(reader: Getter, kind: Kind, obj: Object) -> Owners:
@@ -115,7 +117,13 @@ def _find(reader: Getter, kind: Kind, obj: Object, cluster: Object | None) -> Ow
     owner = _get(reader, expected, reference.name, namespace_of(obj))
     if owner is None or uid_of(owner) != reference.uid:
         gone = Gate("False", "OwnerNotFound", f"{expected.kind} {reference.name} does not exist any more")
-        return Owners(terraform_cluster=infra, has_reference=True, owner_gone=True, gate=gone)
+        return Owners(
+            terraform_cluster=infra,
+            has_reference=True,
+            owner_gone=True,
+            gate=gone,
+            gone_cluster=reference.name if kind == TERRAFORM_CLUSTER else "",
+        )
     mismatch = _mismatch(kind, obj, owner, expected)
     if mismatch:
         gate = Gate("False", "OwnerMismatch", mismatch)

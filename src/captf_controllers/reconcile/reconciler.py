@@ -7,6 +7,7 @@ from captf_controllers.api import finalizers
 from captf_controllers.api.kinds import API_VERSION
 from captf_controllers.api.labels import WATCH_FILTER
 from captf_controllers.api.typed import spec_of, status_of
+from captf_controllers.deletion import progress, ways_out
 from captf_controllers.observability.conditions import Conditions
 from captf_controllers.reconcile import passes, preamble
 from captf_controllers.reconcile.adapter import Adapter
@@ -15,9 +16,20 @@ from captf_controllers.reconcile.environment import Environment
 from captf_controllers.reconcile.finish import finish
 from captf_controllers.reconcile.own_writes import OwnWrites
 from captf_controllers.reconcile.scope import Outcome, Scope
-from captf_runtime.client.errors import ApiError, NotFound
+from captf_runtime.client.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    InternalError,
+    Invalid,
+    NotFound,
+    RequestTooLarge,
+)
 from captf_runtime.controller import Context, Request, Result
 from captf_runtime.objects import Object, has_finalizer, is_deleting, labels_of
+
+#: Answers of the API server that the next pass gets again: a permission, a policy, a webhook that does not work.
+_REFUSALS = (BadRequest, Forbidden, InternalError, Invalid, RequestTooLarge)
 
 
 class WorkloadReconciler:
@@ -77,6 +89,7 @@ class WorkloadReconciler:
         except Exception as error:
             # The conditions reached so far are worth writing whatever went wrong; the error goes on.
             _keep_what_deleting_told(scope, found)
+            _tell_of_refusal(scope, error)
             try:
                 finish(scope, found, books[0] if books else None, Outcome())
             except ApiError as second:
@@ -99,3 +112,16 @@ def _keep_what_deleting_told(scope: Scope, found: Conditions) -> None:
     told, now = found.get(types.DELETING), scope.conditions.get(types.DELETING)
     if told is not None and now is not None and told.status == now.status and not now.message:
         scope.conditions = scope.conditions.put(told)
+
+
+def _tell_of_refusal(scope: Scope, error: Exception) -> None:
+    """A deletion that fails at the same step again and again says so.
+
+    Unless something is told that still holds: ways out of a wait, or a Job that this pass did not see to its end.
+    """
+    if not scope.deleting or not isinstance(error, _REFUSALS):
+        return
+    condition = scope.conditions.get(types.DELETING)
+    told = condition.message if condition is not None else ""
+    if not told or (ways_out.HEADING not in told and scope.status.active_job is None):
+        scope.observe(progress.failed(error.message))

@@ -15,6 +15,7 @@ from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER, TERRAFORM_MA
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import ActiveJob, Operation
 from captf_controllers.decide import Decision
+from captf_controllers.deletion import obstacles
 from captf_controllers.deletion.facts import (
     CredentialsObstacle,
     NoInputsObstacle,
@@ -251,6 +252,8 @@ def _create(
         raise
     if not isinstance(launched, Created | Adopted):
         scope.env.slots.cancel(scope.namespace, name)
+        if scope.deleting and request.operation in ("destroy", "restore"):
+            scope.observe(obstacles.not_started(scope.subject, request.operation, launched.reason))
         return Outcome(requeue_after=policies.LAG.delay())
     _started(scope, request, material, job_request, launched)
     return Outcome(requeue_after=policies.ACTIVE.delay())
