@@ -878,6 +878,17 @@ def test_the_holder_identity_stands_in_for_a_missing_lock_id(client: Client, own
     assert read_lock(client, owner).id == "identity"
 
 
+@pytest.mark.parametrize("odd", ["-state=other", "$(HOME)", "a b", "`id`", "x" * 129])
+def test_an_id_that_no_backend_makes_is_no_argument_of_anything(
+    client: Client, owner: Owner, odd: str
+) -> None:
+    lock(client, owner, f"root@{OWN_POD}", "identity", ID=odd)
+    found = read_lock(client, owner)
+    assert (found.kind, found.id, found.info.id) == (LockKind.FOREIGN, "", "")
+    assert odd not in found.message
+    assert "terraform force-unlock <id>" in found.message
+
+
 @pytest.mark.parametrize("text", [None, "", "x", "[]", '{"ID":1}', "[" * 5000])
 def test_lock_info_that_cannot_be_read_is_unknown(text: str | None) -> None:
     assert parse_lock_info(text).who == ""

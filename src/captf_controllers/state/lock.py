@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +20,9 @@ NO_LEASE: Final = "none"
 """What stands for the version of a lock Lease that does not exist."""
 
 _UNKNOWN: Final = "unknown"
+_LOCK_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
+"""The backends make UUIDs; an ID becomes an argument of `force-unlock`."""
+
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MAX_SHOWN: Final = 256
 
@@ -110,7 +114,9 @@ def _shown(text: str) -> str:
 def holder_pod(lease: Object, owner: Owner) -> tuple[Lock, str]:
     """Return the lock as far as the Lease alone tells, and the pod to look at. Pure.
 
-    The pod is "" when there is none to look at; otherwise the lock is provisionally alive.
+    The pod is "" when there is none to look at; otherwise the lock is provisionally alive. A lock whose ID no backend
+    makes is foreign whoever seems to hold it, and the ID is not passed on: neither to a Job, which could not start
+    with it, nor to a person who would copy it to a command line.
     """
     spec = lease.get("spec")
     identity = spec.get("holderIdentity") if isinstance(spec, dict) else None
@@ -118,8 +124,10 @@ def holder_pod(lease: Object, owner: Owner) -> tuple[Lock, str]:
         return FREE, ""
     info = parse_lock_info(annotations_of(lease).get(keys.LOCK_INFO))
     lock_id = info.id or _shown(identity)
+    if not _LOCK_ID.fullmatch(lock_id):
+        lock_id, info = "", replace(info, id="")
     name = names.state_lock_lease(owner.suffix)
-    if info.host and names.job_of_pod(owner.kind, owner.name, info.host) is not None:
+    if lock_id and info.host and names.job_of_pod(owner.kind, owner.name, info.host) is not None:
         return Lock(LockKind.ALIVE, lock_id, info, name), info.host
     return Lock(LockKind.FOREIGN, lock_id, info, name), ""
 
