@@ -474,6 +474,15 @@ def test_an_unknown_outcome_is_not_forgotten_with_its_namespace(case: Case) -> N
     assert case.released
 
 
+@pytest.mark.acceptance("TN13")
+def test_an_unknown_outcome_of_another_object_is_not_taken_over(case: Case) -> None:
+    """A manifest that was copied to another name brings the annotations of the first along."""
+    case.add()
+    case.annotate(unconfirmed_apply=names.job_name(case.kind, "another", "apply", 1, "h2:" + "0" * 64, ""))
+    case.settle()
+    assert case.job("apply")
+
+
 @pytest.mark.acceptance("TN16")
 def test_the_annotation_comes_back_as_long_as_the_mark_on_the_inputs_is_there(case: Case) -> None:
     """A replaced manifest took it off, and the state is not there to say that it was applied."""

@@ -318,6 +318,18 @@ class TestDeletion:
         assert "exceeded quota: team" in finding["message"]
         assert '"deletionPolicy":"Retain"' in " ".join(commands(finding))
 
+    def test_a_step_that_is_refused(self, captf: CommandLine, case: Case) -> None:
+        DELETIONS["destroyed"](case)
+        fault = forbidden("policy says no")
+        state = name_of(case.states()[0])
+        added = case.world.server.faults.add(Match(verb="delete", resource="secrets", name=state), fault)
+        with pytest.raises(ApiError):
+            case.reconcile()
+        added.remove()
+        codes = {finding["code"]: finding for finding in captf.why(case)["findings"]}
+        assert list(codes) == ["Destroyed", "Deleting"]
+        assert "policy says no" in codes["Deleting"]["message"]
+
     def test_an_externally_managed_object(self, captf: CommandLine, case: Case) -> None:
         case.provision()
         case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/managed-by": "else"}}})

@@ -131,7 +131,10 @@ class Examination:
     def unconfirmed_apply(self) -> str:
         """The apply Job of which nobody knows what it did, as its record or the object names it."""
         recorded = self.records.unconfirmed_apply if self.records is not None else ""
-        return recorded or annotations_of(self.obj).get(keys.UNCONFIRMED_APPLY, "")
+        noted = annotations_of(self.obj).get(keys.UNCONFIRMED_APPLY, "")
+        if names.job_op(self.subject.kind, self.subject.name, noted) != "apply":
+            noted = ""
+        return recorded or noted
 
     @property
     def suffix(self) -> str:

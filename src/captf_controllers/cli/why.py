@@ -22,7 +22,7 @@ from captf_controllers.cli.diagnosis import Diagnosis, Exit, Finding, age, when
 from captf_controllers.cli.examination import Examination, ManagerLease, examine, manager_leases
 from captf_controllers.cli.explanations import EXPLANATIONS, Explanation
 from captf_controllers.cli.target import Target
-from captf_controllers.deletion import holds, obstacles, ways_out
+from captf_controllers.deletion import holds, obstacles, progress, ways_out
 from captf_controllers.deletion.decision import AdoptRetained, Cleanup, Start, Step, Wait, at_obstacle, decide
 from captf_controllers.deletion.facts import (
     CredentialsObstacle,
@@ -160,6 +160,7 @@ def _deleting(found: Examination) -> Iterator[Finding]:
         yield from _deletion_from_conditions(found)
         return
     yield from _decided(found, found.facts)
+    yield from _refused_step(found)
     yield from _foreign_lock(found)
 
 
@@ -207,6 +208,14 @@ def _not_started(found: Examination, operation: str) -> str:
     if not text.startswith(f"The {operation} Job cannot be started: "):
         return ""
     return text.partition(_WAYS_MARK)[0]
+
+
+def _refused_step(found: Examination) -> Iterator[Finding]:
+    """A step that the API server refuses the manager again and again."""
+    deleting = found.conditions.get(types.DELETING)
+    if deleting is not None and deleting.message.startswith(progress.FAILED):
+        ends = "what the message names is repaired; every pass tries again"
+        yield Finding("Deleting", "a step of the deletion fails", deleting.message, ends=ends)
 
 
 def _waiting(found: Examination, facts: Facts, step: Wait) -> Iterator[Finding]:

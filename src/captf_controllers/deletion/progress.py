@@ -6,6 +6,9 @@ from captf_controllers.api.annotations import PAUSED
 from captf_controllers.observability.conditions import MAX_NOTE_BYTES, legible
 from captf_controllers.observability.observation import Observation
 
+#: How the message of a deletion begins that fails at one of its steps.
+FAILED = "The deletion failed at a step and is tried again: "
+
 
 def job_runs(operation: str, job: str) -> Observation:
     """A Job of the object runs. Retain and abandon act when it has ended."""
@@ -19,7 +22,7 @@ def run_lease_held(holder: str) -> Observation:
 
 def failed(why: str) -> Observation:
     """A step of the deletion was refused: somebody has to look at that, and nobody reads the manager's log."""
-    return _deleting(f"The deletion failed at a step and is tried again: {legible(why, MAX_NOTE_BYTES)}")
+    return _deleting(f"{FAILED}{legible(why, MAX_NOTE_BYTES)}")
 
 
 def paused() -> Observation:
