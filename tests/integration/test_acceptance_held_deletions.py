@@ -460,6 +460,26 @@ def test_the_annotation_counts_for_its_own_object_alone(case: Case) -> None:
     assert case.released
 
 
+@pytest.mark.acceptance("HD8")
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_moved_object_lists_the_backups_that_its_hold_sends_the_reader_to(
+    case: Case, deleting: bool
+) -> None:
+    """A move brings the backups along and no status that names them."""
+    case.provision()
+    make_again(case, annotations=True)
+    lose(case)
+    if deleting:
+        case.reconcile()
+        case.delete()
+    case.settle()
+    assert "status.stateBackups" in case.message("StateReadable")
+    (listed,) = case.status["stateBackups"]
+    case.restore(listed["serial"])
+    case.reconcile()
+    assert case.job("restore")
+
+
 @pytest.mark.acceptance("HD9")
 def test_ownerless_and_never_applied(case: Case) -> None:
     case.add()

@@ -15,6 +15,7 @@ from tests.belongings import (
     stored,
 )
 from tests.deletion_case import Case
+from tests.situations import found_retained
 from tests.world import TEAM, World
 
 from captf_controllers.api import labels, names
@@ -311,6 +312,18 @@ def test_an_externally_managed_object_is_released_with_everything_kept(
     assert f"captf.io/retained-from-uid={uid}" in note
     assert case.status["conditions"] == conditions, "no condition changes"
     assert not {"Destroyed", "FinalizerRemoved", "InfrastructureRetained"} & set(case.reasons())
+
+
+def test_an_external_release_claims_nothing_that_an_earlier_object_retained(case: Case) -> None:
+    found_retained(case)
+    earlier = {labels_of(secret)["captf.io/retained-from-uid"] for secret in case.states()}
+    managed_elsewhere(case)
+    case.delete()
+    assert case.reconcile() == 0
+    assert case.released
+    (note,) = case.notes("ExternallyManagedReleased")
+    assert "kept 0 state, 0 backup and 0 inputs Secrets" in note
+    assert {labels_of(secret)["captf.io/retained-from-uid"] for secret in case.states()} == earlier
 
 
 def test_an_externally_managed_object_waits_for_its_job(case: Case) -> None:

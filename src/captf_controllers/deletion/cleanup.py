@@ -102,9 +102,10 @@ def delete_state(client: Verbs, target: ObjectNames) -> None:
 def keep_secrets(client: Verbs, target: Target) -> Kept:
     """Take the object's references off everything it keeps and label it with the object's UID.
 
-    Each Secret is one metadata patch locked to the version that was read; nothing to change means no write.
+    Each Secret is one metadata patch locked to the version that was read; nothing to change means no write. What an
+    earlier object retained is left as it is and not counted.
     """
-    kept = find_kept(client, target.names)
+    kept = find_kept(client, target.names).without(lambda secret: _retained_by_another(secret, target.uid))
     for secret in (*kept.states, *kept.backups, *kept.inputs):
         patch = retain.retain_patch(
             secret,
@@ -117,6 +118,10 @@ def keep_secrets(client: Verbs, target: Target) -> Kept:
         if patch is not None:
             _patch(client, target.names.namespace, name_of(secret), patch)
     return Kept(len(kept.states), len(kept.backups), len(kept.inputs))
+
+
+def _retained_by_another(secret: Object, uid: str) -> bool:
+    return bool(retain.retained_finding([secret], uid).foreign_uid)
 
 
 def adopt_secrets(client: Verbs, target: ObjectNames) -> int:

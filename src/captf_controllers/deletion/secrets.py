@@ -7,6 +7,7 @@ needs a payload here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from captf_controllers.api import names
@@ -55,6 +56,11 @@ class KeptSecrets:
     @property
     def inputs(self) -> tuple[Object, ...]:
         return self.durable + self.applied
+
+    def without(self, left_out: Callable[[Object], bool]) -> KeptSecrets:
+        """The same but for some of them."""
+        parts = (self.states, self.backups, self.durable, self.applied)
+        return KeptSecrets(*(tuple(secret for secret in part if not left_out(secret)) for part in parts))
 
     def by_adoption_step(self, base: str) -> dict[AdoptionStep, tuple[Object, ...]]:
         return {

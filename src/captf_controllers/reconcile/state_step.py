@@ -28,7 +28,7 @@ from captf_controllers.reconcile import early_writes, report, unconfirmed_apply
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_controllers.state.adoption import AdoptionSource, adopt, adoption_due, adoption_source
-from captf_controllers.state.backups import take_backup
+from captf_controllers.state.backups import list_backups, status_backups, take_backup
 from captf_controllers.state.reader import read_state
 from captf_controllers.state.reading import State, StateReading
 from captf_controllers.state.restore import pending_serial
@@ -134,6 +134,7 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
             untouched_state(known, names.state_secret(scope.names.suffix), books.destroyed_nothing),
         )
     _note_on_object(scope, books, view.hold)
+    _list_for_restore(scope, view)
     if view.hold is None and reading.state is not None:
         scope.observe(Observation(types.STATE_READABLE, types.TRUE, reasons.STATE_READ))
         return
@@ -153,6 +154,13 @@ def _note_on_object(scope: Scope, books: Books, hold: Hold | None) -> None:
         scope.annotate(keys.APPLIED_AS, scope.names.suffix)
     if hold is not None and hold.job:
         scope.annotate(keys.UNCONFIRMED_APPLY, hold.job)
+
+
+def _list_for_restore(scope: Scope, view: StateView) -> None:
+    """A hold sends its reader to ``status.stateBackups``, which a move and an adoption leave empty."""
+    if view.hold is None or scope.status.state_backups or not (view.backups or view.state):
+        return
+    show_backups(scope, status_backups(list_backups(scope.client, scope.namespace, scope.names.suffix)))
 
 
 def signals(scope: Scope, records: Records) -> Signals:
