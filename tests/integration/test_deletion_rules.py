@@ -16,7 +16,7 @@ from tests.belongings import (
 )
 from tests.deletion_case import Case
 from tests.situations import found_retained
-from tests.world import TEAM, World
+from tests.world import IDENTITY, TEAM, World
 
 from captf_controllers.api import labels, names
 from captf_controllers.api.kinds import CLUSTER
@@ -468,6 +468,21 @@ def test_a_job_that_the_cache_has_not_shown_is_waited_for(case: Case) -> None:
     assert "clusterctl.cluster.x-k8s.io/block-move" in case.annotations
     assert case.status["activeJob"]["name"] == name_of(job)
     assert len(case.jobs("destroy")) == 1
+
+
+def test_an_orphaning_deletion_leaves_no_credentials_behind(case: Case) -> None:
+    """The collector takes the last owner off the mirror; a Retain, which needs no Job, never puts it back."""
+    case.provision(deletionPolicy="Retain")
+    mirror = names.credential_mirror(IDENTITY)
+    if case.kind != "TerraformCluster":
+        case.world.client.patch(SECRET, mirror, {"metadata": {"ownerReferences": None}}, TEAM)
+    case.delete(policy="Orphan")
+    case.world.step()
+    assert case.has_secret(mirror)
+    case.reconcile()
+    assert case.released
+    assert not case.has_secret(mirror)
+    assert len(case.notes("MirrorRemoved")) == 1
 
 
 def lose_owner(case: Case, op: str) -> str:

@@ -483,3 +483,11 @@ class TestPrune:
         ]
         machines = [put(api, TERRAFORM_MACHINE, "m", cluster="unknown")]
         assert accounts_in_use(clusters, machines, ()) == {"own", "dflt", "captf-runner"}
+
+    def test_of_two_clusters_with_one_label_either_may_be_the_machines(self, api):
+        clusters = [
+            put(api, TERRAFORM_CLUSTER, name, defaults={"jobs": {"serviceAccountName": f"of-{name}"}})
+            for name in ("a", "b")
+        ]
+        machines = [put(api, TERRAFORM_MACHINE, "m")]
+        assert accounts_in_use(clusters, machines, ()) == {"captf-runner", "of-a", "of-b"}

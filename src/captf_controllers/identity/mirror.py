@@ -221,10 +221,11 @@ def drop_mirror_owner(client: Verbs, namespace: str, uid: str, identity: str) ->
         return MirrorResult.KEPT
     raw = list(mirror["metadata"].get("ownerReferences") or [])
     left = [reference for reference in raw if reference.get("uid") != uid]
-    if len(left) == len(raw):
+    if left and len(left) == len(raw):
         return MirrorResult.KEPT
     try:
         if not left:
+            # Also one without any owner, as an orphaning deletion leaves it: nothing else would ever remove it.
             _delete(client, namespace, name, mirror)
             return MirrorResult.DELETED
         patch: Object = {

@@ -124,11 +124,11 @@ def accounts_in_use(
             used.add(own)
             continue
         label = labels_of(obj).get(labels.CLUSTER_NAME, "")
-        candidates = sorted(by_label.get(label, ()), key=name_of) if label else []
-        if candidates:
-            cluster = candidates[0]
+        # Of two TerraformClusters of one Cluster, one replacing the other, either may be the machine's.
+        candidates = by_label.get(label, ()) if label else ()
+        for cluster in candidates:
             used.add(_default_account(cluster) or _account(cluster) or DEFAULT_SERVICE_ACCOUNT_NAME)
-        else:
+        if not candidates:
             used.add(DEFAULT_SERVICE_ACCOUNT_NAME)
             used.update(name for name in map(_default_account, clusters) if name)
     return used
