@@ -284,6 +284,7 @@ class Client(Verbs):
             body=body,
             headers=headers,
             read_timeout=READ_TIMEOUT if timeout is None else timeout,
+            deadline=None if timeout is None else self._clock.monotonic() + timeout,
         )
 
     def _monotonic(self) -> float:
@@ -327,6 +328,7 @@ class Client(Verbs):
                 body=body,
                 headers=headers,
                 read_timeout=attempt_timeout if left is None else min(attempt_timeout, left),
+                deadline=deadline,
                 cancellation=cancellation,
             )
             if not 200 <= answer.status < 300:

@@ -19,6 +19,11 @@ _FAILURE_LOG_PERIOD = 60.0
 _EXPIRY_MARGIN = 60.0
 
 
+def fits_header(text: str) -> bool:
+    """Say whether a text can be sent in the `Authorization` header: printable ASCII on one line."""
+    return text.isascii() and text.isprintable()
+
+
 class Credentials(Protocol):
     """A source of the `Authorization` header. Implementations are thread-safe."""
 
@@ -72,7 +77,7 @@ class TokenFile:
     """A bearer token in a file that something else rewrites, such as a projected ServiceAccount token.
 
     Guarantees: a changed file is noticed within a minute; surrounding whitespace is trimmed; while the file
-    cannot be read or is empty the last good token stays in use, which is logged once a minute.
+    cannot be read, is empty or holds no token the last good one stays in use, which is logged once a minute.
     """
 
     def __init__(self, path: str | Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -110,6 +115,8 @@ class TokenFile:
         try:
             token = self._path.read_text(encoding="utf-8").strip()
             problem = "" if token else "it is empty"
+            if token and not fits_header(token):
+                token, problem = "", "it holds something else than one token"
         except (OSError, UnicodeDecodeError) as error:
             token, problem = "", type(error).__name__
         if token:

@@ -285,7 +285,7 @@ def error_from_answer(
         status.message or f"the server answered {code}",
         code=code,
         reason=status.reason or "",
-        details=_decode_details(body).details,
+        details=_details(body),
         causes=causes,
         retry_after=seconds,
         method=method,
@@ -303,9 +303,16 @@ def _build(cls: type[ApiError], message: str, **fields: Any) -> ApiError:
 def _status(body: bytes) -> _Status | None:
     try:
         status = _decode_status(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return status if status.kind == "Status" else None
+
+
+def _details(body: bytes) -> dict[str, Any] | None:
+    try:
+        return _decode_details(body).details
+    except RecursionError:
+        return None  # nested deeper than anything that a server has to say
 
 
 def _class_of(code: int, reason: str, causes: tuple[Cause, ...]) -> type[ApiError]:

@@ -41,7 +41,8 @@ def may_repeat(error: BaseException, *, write: bool) -> bool:
     if isinstance(error, TransportError):
         return not (write and error.ambiguous)
     if isinstance(error, TooManyRequests | ServiceUnavailable):
-        return not write or error.retry_after is not None
+        # 502 is the word of a proxy: the server behind it may have executed the request.
+        return not write or (error.retry_after is not None and error.code in (429, 503))
     return not write and isinstance(error, InternalError | Timeout)
 
 

@@ -36,6 +36,7 @@ from urllib3.exceptions import (
 
 from captf_runtime.client import tls, upstream
 from captf_runtime.client.config import ClientConfig, ConfigError
+from captf_runtime.client.credentials import fits_header
 from captf_runtime.client.errors import ConnectionFailed, RequestTimeout, Stopped, TransportError
 from captf_runtime.client.observe import NO_ANSWER, SILENT, RequestObserver
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
@@ -49,6 +50,7 @@ LIST_TIMEOUT = 60.0
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 30, 15, 9
 
 _CERTIFICATE_PERIOD = 30.0
+_BODY_PART = 1 << 20
 _POOL_SLICE = 1.0  # a wait for a free connection looks at the stop signal this often
 
 
@@ -433,6 +435,7 @@ class Transport:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT,
+        deadline: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Answer:
         """Send one request and read its answer; on 401 once more with reloaded credentials.
@@ -441,6 +444,8 @@ class Transport:
             target: path with query, relative to the server's URL.
             verb: name of the operation, for the observer.
             read_timeout: seconds without a byte after which the request is given up.
+            deadline: second on the monotonic clock at which it is given up although bytes still arrive: a server
+                that sends one now and then would hold its caller for ever.
             cancellation: lets another thread end the request.
 
         Raises:
@@ -448,7 +453,9 @@ class Transport:
             RequestTimeout, TransportError: no complete answer.
             Stopped: the stop signal was set, or the request was cancelled.
         """
-        request = _Request(method, target, verb, body, dict(headers or {}), read_timeout, cancellation)
+        request = _Request(
+            method, target, verb, body, dict(headers or {}), read_timeout, cancellation, deadline
+        )
         authorization = self._authorization(request)
         answer = self._attempt(pool, request, authorization)
         if answer.status == 401 and self._reload(authorization, pool):
@@ -489,7 +496,7 @@ class Transport:
         try:
             response = self._open(pool, request, authorization)
             try:
-                data = response.read(decode_content=False)
+                data = self._body(response, request)
             except (HTTPError, OSError) as error:
                 response.close()
                 raise self._failure(error, request) from error
@@ -498,6 +505,21 @@ class Transport:
         finally:
             self._forget(request)
             self._observe(request, code, started)
+
+    def _body(self, response: urllib3.BaseHTTPResponse, request: _Request) -> bytes:
+        if request.deadline is None:
+            return response.read(decode_content=False)
+        parts: list[bytes] = []
+        while True:
+            left = request.deadline - self.clock.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if _progress.socket is not None:
+                _progress.socket.settimeout(min(request.read_timeout, left))
+            part = response.read1(_BODY_PART, decode_content=False)
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
 
     def _open_stream(self, pool: Pool, request: _Request, authorization: str | None) -> Stream:
         started = self.clock.monotonic()
@@ -534,15 +556,22 @@ class Transport:
         )
 
     def _authorization(self, request: _Request) -> str | None:
+        def failed(message: str) -> ConnectionFailed:
+            return ConnectionFailed(message, method=request.method, path=request.path)
+
         try:
-            return self.config.credentials.authorization()
-        except ConfigError as error:
-            raise ConnectionFailed(str(error), method=request.method, path=request.path) from error
+            authorization = self.config.credentials.authorization()
+        except (ConfigError, ValueError) as error:
+            raise failed(str(error)) from error
+        if authorization is not None and not fits_header(authorization):
+            # Said here, because whoever writes headers would say it with the token.
+            raise failed("the credentials hold characters that cannot be sent")
+        return authorization
 
     def _reload(self, refused: str | None, pool: Pool) -> bool:
         try:
             reloaded = self.config.credentials.reload(refused)
-        except ConfigError as error:
+        except (ConfigError, ValueError) as error:
             logger.warning("cannot reload the credentials", err=error)
             return False
         if reloaded:
@@ -557,9 +586,6 @@ class Transport:
             manager = pool.manager()
         except ConfigError as error:
             raise ConnectionFailed(str(error), method=request.method, path=request.path) from error
-        timeout = urllib3.Timeout(
-            connect=min(CONNECT_TIMEOUT, request.read_timeout), read=request.read_timeout
-        )
         left = request.read_timeout
         _progress.connecting, _progress.sending = False, False
         _progress.socket, _progress.watchers = None, self._watching(request)
@@ -568,6 +594,21 @@ class Transport:
                 raise Stopped(
                     "the client is stopped", ambiguous=False, method=request.method, path=request.path
                 )
+            limit = request.read_timeout
+            if request.deadline is not None:
+                limit = min(limit, request.deadline - self.clock.monotonic())
+            if limit <= 0:
+                raise RequestTimeout(
+                    "the time for this call is used up",
+                    ambiguous=False,
+                    method=request.method,
+                    path=request.path,
+                )
+            timeout = urllib3.Timeout(
+                connect=min(CONNECT_TIMEOUT, limit),
+                read=limit,
+                total=None if request.deadline is None else limit,
+            )
             try:
                 return manager.urlopen(
                     request.method,
@@ -578,7 +619,7 @@ class Transport:
                     redirect=False,
                     assert_same_host=False,
                     timeout=timeout,
-                    pool_timeout=min(_POOL_SLICE, left),
+                    pool_timeout=min(_POOL_SLICE, left, limit),
                     preload_content=False,
                     decode_content=False,
                 )
@@ -621,6 +662,7 @@ class _Request:
     headers: dict[str, str]
     read_timeout: float
     cancellation: Cancellation | None = None
+    deadline: float | None = None
 
     @property
     def path(self) -> str:

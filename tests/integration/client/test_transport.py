@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -463,3 +464,67 @@ def test_no_descriptor_is_left_behind() -> None:
                 stream.close()
         server.wait_for(lambda: not server._open)
         assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+class Told:
+    """Credentials that say what they are told to."""
+
+    def __init__(self, header: str | Exception) -> None:
+        self.header = header
+
+    def authorization(self) -> str | None:
+        if isinstance(self.header, Exception):
+            raise self.header
+        return self.header
+
+    def reload(self, refused: str | None) -> bool:
+        return False
+
+    def certificate(self) -> tuple[str, str] | None:
+        return None
+
+
+@pytest.mark.requirement("CL5", "G5")
+@pytest.mark.parametrize("header", ["Bearer hush\nhush", "Bearer hush€", ValueError("no time at all")])
+def test_credentials_that_cannot_be_sent_fail_the_request_without_being_told(
+    header: str | Exception,
+) -> None:
+    with (
+        ScriptedServer(sequence((200, MAP))) as server,
+        Client(ClientConfig(server.url, credentials=Told(header)), clock=PromptClock()) as client,
+    ):
+        with pytest.raises(ConnectionFailed) as raised:
+            client.get(CONFIG_MAP, "a", "t")
+        assert "hush" not in str(raised.value)
+        assert not server.requests
+
+
+@pytest.mark.requirement("CL3", "CT7")
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_server_that_sends_a_byte_now_and_then_does_not_outlast_the_time_of_a_call(chunked: bool) -> None:
+    def trickle(_: Received, reply: Reply) -> None:
+        reply.start_stream() if chunked else reply.head(200, {"Content-Length": "1000"})
+        while not reply.stopped.wait(0.02):
+            reply.chunk(b" ") if chunked else reply.write(b" ")
+
+    with ScriptedServer(trickle) as server, server.client() as client:
+        started = time.monotonic()
+        with pytest.raises(RequestTimeout) as raised:
+            client.update(CONFIG_MAP, MAP, timeout=0.15)
+        assert raised.value.ambiguous
+        with pytest.raises(RequestTimeout):
+            client.raw("GET", "/version", timeout=0.15)
+        assert time.monotonic() - started < 2.0
+
+
+def test_an_answer_that_comes_in_pieces_is_read_to_its_end() -> None:
+    def pieces(_: Received, reply: Reply) -> None:
+        reply.start_stream()
+        for byte in json.dumps(MAP).encode():
+            reply.chunk(bytes([byte]))
+        reply.end_stream()
+
+    with ScriptedServer(pieces) as server, server.client() as client:
+        for _ in range(2):
+            assert client.get(CONFIG_MAP, "a", "t", timeout=5) == MAP
+        assert server.connections == 1

@@ -117,3 +117,16 @@ def test_a_plugin_may_give_a_certificate() -> None:
     credentials = PluginCredentials(lambda: {"clientCertificateData": "c", "clientKeyData": "k"})
     assert credentials.certificate() == ("c", "k")
     assert credentials.authorization() is None
+
+
+@pytest.mark.requirement("CL5")
+@pytest.mark.parametrize("content", ["two\nlines\n", "two words\x7f", "tok€n"])
+def test_a_file_that_holds_no_token_keeps_the_last_one(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text("one")
+    clock = VirtualClock()
+    credentials = TokenFile(file, clock=clock)
+    assert credentials.authorization() == "Bearer one"
+    file.write_text(content)
+    clock.advance(60)
+    assert credentials.authorization() == "Bearer one"

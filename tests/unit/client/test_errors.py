@@ -117,3 +117,14 @@ def test_details_survive_and_null_fields_are_tolerated() -> None:
 def test_text_names_request_code_and_reason() -> None:
     error = error_from_answer(404, status(404, "NotFound"), method="GET", path="/api/v1/secrets/a")
     assert str(error) == "GET /api/v1/secrets/a: 404 NotFound: told so"
+
+
+@pytest.mark.requirement("CL14")
+def test_an_answer_that_is_nested_too_deeply_is_an_error_of_its_code() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    beside = error_from_answer(503, b'{"kind": "Status", "message": "told so", "more": ' + deep + b"}")
+    assert type(beside) is errors.ServiceUnavailable
+    inside = error_from_answer(
+        404, b'{"kind": "Status", "message": "told so", "details": {"name": ' + deep + b"}}"
+    )
+    assert type(inside) is errors.NotFound

@@ -33,6 +33,7 @@ from captf_runtime.client.retry import delay_before, may_repeat, repeat
         (TooManyRequests("x", code=429, retry_after=1), True, True),
         (ServiceUnavailable("x", code=503), True, False),
         (ServiceUnavailable("x", code=503, retry_after=1), True, True),
+        (ServiceUnavailable("x", code=502, retry_after=1), True, False),
         (InternalError("x", code=500), True, False),
         (InternalError("x", code=500, retry_after=1), True, False),
         (Timeout("x", code=504), True, False),
