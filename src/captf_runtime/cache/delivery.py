@@ -103,7 +103,7 @@ class Delivery:
         self,
         *,
         lookup: Callable[[ObjectKey], StoredObject | None],
-        on_failure: Callable[[str, Exception], None],
+        on_failure: Callable[[str, BaseException], None],
         on_synced: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -294,7 +294,7 @@ class Delivery:
             return
         try:
             registration._handler(event)
-        except Exception as error:  # noqa: BLE001 - one handler's failure must not reach the others
+        except BaseException as error:  # noqa: BLE001 - one handler's failure must not reach the others
             self._on_failure(registration.name, error)
 
     def _handled_initial(self, registration: HandlerRegistration) -> None:

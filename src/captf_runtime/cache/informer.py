@@ -214,11 +214,11 @@ class Informer:
 
     # Failures of foreign code -----------------------------------------------------------------------
 
-    def _handler_failed(self, name: str, error: Exception) -> None:
+    def _handler_failed(self, name: str, error: BaseException) -> None:
         self._handler_failures.inc()
         _logger.error("a handler failed", handler=name, kind=str(self.scope), err=error, stack=_stack(error))
 
-    def _index_failed(self, name: str, header: Header, error: Exception) -> None:
+    def _index_failed(self, name: str, header: Header, error: BaseException) -> None:
         self._handler_failures.inc()
         _logger.error(
             "an index function failed: the object is not in the index",
@@ -238,5 +238,5 @@ def _listed(change: Change | None) -> list[Change]:
     return [] if change is None else [change]
 
 
-def _stack(error: Exception) -> str:
+def _stack(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip()

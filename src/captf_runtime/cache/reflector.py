@@ -387,12 +387,17 @@ class Reflector:
             return None
 
     def _transformed(self, transform: Transform, raw: bytes) -> StoredObject | None:
-        obj = _decode_object(raw)
-        obj.get("metadata", {}).pop("managedFields", None)
+        try:
+            obj = _decode_object(raw)
+        except RecursionError:
+            raise TooDeep("the object is nested too deeply") from None
+        metadata = obj.get("metadata")
+        if isinstance(metadata, dict):
+            metadata.pop("managedFields", None)
         try:
             changed = transform(obj)
             return None if changed is None else store_object(changed, self._form)
-        except Exception as error:  # noqa: BLE001 - a foreign function must not stop the cache
+        except BaseException as error:  # noqa: BLE001 - a foreign function must not stop the cache
             self._transform_failures.inc()
             _logger.warning(
                 "a transform failed: the object is kept as it is", kind=str(self._scope), err=error

@@ -14,6 +14,7 @@ from captf_runtime.cache.scope import Scope
 from captf_runtime.cache.store import IndexFunction, Store
 from captf_runtime.cache.stored import Header, StoredObject
 from captf_runtime.client import Client, NotFound
+from captf_runtime.client.verbs import collection_path
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.log import get_logger
 from captf_runtime.metrics import Metrics
@@ -112,10 +113,13 @@ class Cache:
 
         Raises:
             ValueError: the kind is followed already with another namespace, selector, form or transform; or
-                a selector makes no sense.
+                a namespace or selector makes no sense.
             CacheError: the cache was stopped.
         """
         check_kind(kind)
+        if namespace and not kind.namespaced:
+            raise ValueError(f"namespace: {kind.resource} are in no namespace, got {namespace!r}")
+        collection_path(kind, namespace)  # refuses what is no name
         parse_label_selector(label_selector)
         scope = Scope(kind, namespace, label_selector, field_selector, metadata_only)
         with self._lock:
@@ -181,10 +185,11 @@ class Cache:
         if self._supervisor is not None:
             self._supervisor.ended.wait()
 
-    def shutdown(self, timeout: float = JOIN_TIMEOUT) -> None:
+    def shutdown(self, timeout: float = JOIN_TIMEOUT) -> ListOf[ManagedThread]:
         """End all informers and wait for their threads, at most `timeout` seconds. May be called twice.
 
-        What is stored stays readable.
+        What is stored stays readable. Returns the threads that have not ended, such as one in a handler that
+        hangs.
         """
         with self._lock:
             self._stopped = True
@@ -194,8 +199,10 @@ class Cache:
         with self._synced:
             self._synced.notify_all()
         deadline = self._clock.monotonic() + timeout
+        left: ListOf[ManagedThread] = []
         for informer in informers:
             late = informer.join(max(0.0, deadline - self._clock.monotonic()))
+            left += late
             if late:
                 _logger.warning(
                     "an informer did not end in time",
@@ -204,6 +211,7 @@ class Cache:
                 )
         if self._supervisor is not None:
             join_all([self._supervisor], max(0.0, deadline - self._clock.monotonic()), self._clock)
+        return left
 
     def _supervise(self, stop: threading.Event) -> None:
         while not stop.wait(STOP_PERIOD):
@@ -372,7 +380,7 @@ class Cache:
         only.
 
         Raises:
-            NotCached: the kind has no informer.
+            NotCached: the kind has no informer, or one of another namespace.
         """
 
         def seen(store: Store) -> bool:
@@ -383,20 +391,21 @@ class Cache:
             order = compare_resource_versions(stored, resource_version)
             return order is not None and order >= 0
 
-        return self._informer(kind).store.wait_for(seen, timeout)
+        return self._covering(kind, key.namespace).store.wait_for(seen, timeout)
 
     def wait_for_deleted(self, kind: Kind, key: ObjectKey, uid: str, timeout: float) -> bool:
         """Block until the object of this uid is gone from the cache; False after `timeout` seconds.
 
         Raises:
-            NotCached: the kind has no informer.
+            NotCached: the kind has no informer, or one of another namespace.
+            NotSynced: its first list is not complete, so that nothing is there yet.
         """
 
         def gone(store: Store) -> bool:
             found = store.peek(key.namespace, key.name)
             return found is None or found.header.uid != uid
 
-        return self._informer(kind).store.wait_for(gone, timeout)
+        return self._store(kind, key.namespace).wait_for(gone, timeout)
 
     def _informer(self, kind: Kind) -> Informer:
         with self._lock:
@@ -406,12 +415,16 @@ class Cache:
             raise NotCached(f"{kind.resource} is not cached: request an informer for it, or read uncached")
         return found
 
-    def _store(self, kind: Kind, namespace: str = "") -> Store:
+    def _covering(self, kind: Kind, namespace: str) -> Informer:
         informer = self._informer(kind)
         if namespace and kind.namespaced and informer.scope.namespace not in ("", namespace):
             raise NotCached(
                 f"{kind.resource} of namespace {namespace} are not cached: this cache follows {informer.scope}"
             )
+        return informer
+
+    def _store(self, kind: Kind, namespace: str = "") -> Store:
+        informer = self._covering(kind, namespace)
         if not informer.has_listed:
             if not self._started:
                 reason = (

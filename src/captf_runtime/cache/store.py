@@ -68,7 +68,7 @@ class Store:
     def __init__(
         self,
         *,
-        on_index_failure: Callable[[str, Header, Exception], None] = lambda name, header, error: None,
+        on_index_failure: Callable[[str, Header, BaseException], None] = lambda name, header, error: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._on_index_failure = on_index_failure
@@ -276,7 +276,7 @@ class Store:
     def _values(self, name: str, index: _Index, obj: StoredObject) -> tuple[str, ...]:
         try:
             return tuple(dict.fromkeys(index.function(obj.header)))
-        except Exception as error:  # noqa: BLE001 - a foreign function must not stop the cache
+        except BaseException as error:  # noqa: BLE001 - a foreign function must not stop the cache
             self._on_index_failure(name, obj.header, error)
             return ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from .reconciler import Request
+from .reconciler import Request, check_request
 
 __all__ = ["Channel"]
 
@@ -23,13 +23,25 @@ class Channel:
         self._listeners: list[Callable[[Request, int], None]] = []
 
     def send(self, request: Request, *, priority: int = 0) -> None:
-        """Have the object reconciled by every controller that listens."""
+        """Have the object reconciled by every controller that listens.
+
+        Raises:
+            TypeError: not a Request.
+        """
+        check_request(request)
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
             listener(request, priority)
 
-    def listen(self, listener: Callable[[Request, int], None]) -> None:
-        """Call `listener` with every request and its priority from now on."""
+    def listen(self, listener: Callable[[Request, int], None]) -> Callable[[], None]:
+        """Call `listener` with every request and its priority, until the function that this returns is called."""
         with self._lock:
             self._listeners.append(listener)
+
+        def end() -> None:
+            with self._lock:
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
+
+        return end

@@ -26,7 +26,15 @@ from .context import Context
 from .handlers import EventHandler, enqueue_own, enqueue_owner
 from .outcome import Outcome, outcome_of
 from .predicates import Predicate
-from .reconciler import FunctionReconciler, Reconciler, Request, Result, check_reconciler, check_result
+from .reconciler import (
+    FunctionReconciler,
+    Reconciler,
+    Request,
+    Result,
+    check_reconciler,
+    check_request,
+    check_result,
+)
 
 __all__ = ["SYNC_TIMEOUT", "Controller", "SyncTimeout", "Watch"]
 
@@ -66,6 +74,11 @@ class Watch:
         if not callable(self.handler):
             raise TypeError(
                 f"handler: must map an event to requests, as enqueue_own() and its like do, got {self.handler!r}"
+            )
+        if not isinstance(self.predicates, Sequence) or not all(map(callable, self.predicates)):
+            raise TypeError(
+                f"predicates: must be a list of functions of an event, such as [generation_changed()], "
+                f"got {self.predicates!r}"
             )
 
 
@@ -155,6 +168,8 @@ class Controller:
             raise ValueError(f"concurrency: must be at least 1, got {concurrency}")
         check_kind(for_)
         check_reconciler(reconciler)
+        if not callable(getattr(cache, "informer", None)):
+            raise TypeError(f"cache: must be a Cache, such as Cache(client), got {cache!r}")
         if reconcile_timeout is not None and reconcile_timeout <= 0:
             raise ValueError(f"reconcile_timeout: must be greater than 0 seconds, got {reconcile_timeout}")
         self.name: Final = name
@@ -181,6 +196,7 @@ class Controller:
         self._logger = get_logger(name)
         self._started = False
         self._workers: list[ManagedThread] = []
+        self._unlisten: list[Callable[[], None]] = []
         self._registrations: list[tuple[Watch, Informer, HandlerRegistration]] = []
         self._conflicts: dict[Request, int] = {}
         self._running: dict[int, _Run] = {}
@@ -196,8 +212,13 @@ class Controller:
         self._expose()
 
     def enqueue(self, request: Request, *, after: float = 0.0, priority: int = DEFAULT) -> None:
-        """Have an object reconciled, now or in `after` seconds."""
-        self.queue.add_after(request, after, priority=priority)
+        """Have an object reconciled, now or in `after` seconds.
+
+        Raises:
+            TypeError: not a Request.
+            ValueError: a delay that is not a number.
+        """
+        self.queue.add_after(check_request(request), after, priority=priority)
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set and every reconcile has ended.
@@ -220,6 +241,8 @@ class Controller:
             self._clock.wait(stop, None)
         finally:
             self.queue.shutdown()
+            for unlisten in self._unlisten:
+                unlisten()
             for _, _, registration in self._registrations:
                 registration.remove()
             for worker in self._workers:
@@ -232,8 +255,10 @@ class Controller:
     # Sources
 
     def _connect(self) -> None:
-        for channel in self._channels:
+        self._unlisten = [
             channel.listen(lambda request, priority: self.queue.add(request, priority=priority))
+            for channel in self._channels
+        ]
         self._registrations = [
             (watch, informer, self._subscribe(watch, informer)) for watch, informer in self._informers
         ]
@@ -253,14 +278,14 @@ class Controller:
             try:
                 if not predicate(event):
                     return False
-            except Exception:  # noqa: BLE001 - logged with its stack by what follows
+            except BaseException:  # noqa: BLE001 - logged with its stack by what follows
                 self._count_failure(watch, "predicate failed, the event passes")
         return True
 
     def _requests(self, watch: Watch, event: Event) -> Iterable[Request]:
         try:
-            return list(watch.handler(event))
-        except Exception:  # noqa: BLE001 - logged with its stack by what follows
+            return [check_request(request) for request in watch.handler(event)]
+        except BaseException:  # noqa: BLE001 - logged with its stack by what follows
             self._count_failure(watch, "event handler failed, the event leads to nothing")
             return ()
 

@@ -97,6 +97,17 @@ def check_reconciler(reconciler: object) -> None:
         return  # one that is not written in Python tells nothing of its parameters
 
 
+def check_request(request: object) -> Request:
+    """Return what is a Request; refuse anything else, with which a worker could do nothing.
+
+    Raises:
+        TypeError: with what to give instead.
+    """
+    if not isinstance(request, Request):
+        raise TypeError(f"request: must be a Request(namespace, name), got {request!r}")
+    return request
+
+
 def check_result(end: object) -> None:
     """Refuse what a reconciler must not return.
 

@@ -229,7 +229,12 @@ class Recorder:
             self._update(series, stop)
 
     def _observe(self, occurrence: Occurrence, stop: threading.Event) -> None:
-        decision = self._correlator.observe(occurrence, self._clock.monotonic())
+        try:
+            decision = self._correlator.observe(occurrence, self._clock.monotonic())
+        except TypeError as error:  # a name that is a list, say: it cannot be told from others
+            self._drop("invalid")
+            _logger.warning("an event was not valid", err=error, reason=occurrence.reason)
+            return
         if decision.dropped:
             self._drop(decision.dropped)
         if decision.create is not None:
@@ -295,6 +300,9 @@ class Recorder:
         except _Unwritable as unwritable:
             self._drop(unwritable.reason)
             _logger.debug("an event was not written", err=unwritable.error, why=unwritable.reason)
+        except Exception as error:  # noqa: BLE001 - one event that makes no sense must not end all reporting
+            self._drop("invalid")
+            _logger.warning("an event was not valid", err=error, reason=series.occurrence.reason)
 
     def _with_tries(self, write: Callable[[float], None], stop: threading.Event) -> None:
         for number in range(1, TRIES + 1):

@@ -21,10 +21,11 @@ _MAX_NAME: Final = 253
 
 
 def cut(text: str, limit: int) -> str:
-    """The longest beginning of a text of at most `limit` bytes of UTF-8 that ends with a whole character."""
+    """The longest beginning of a text of at most `limit` bytes of UTF-8 that ends with a whole character.
+
+    Half a character (a surrogate, as in the names of some files) becomes a question mark: it cannot be sent.
+    """
     encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= limit:
-        return text
     return encoded[:limit].decode("utf-8", "ignore")
 
 

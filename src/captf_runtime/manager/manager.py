@@ -31,7 +31,7 @@ from ..metrics import CONTENT_TYPE, Metrics
 from ..objects import Object
 from ..serving import HttpServer, parse_bind_address
 from ..serving.server import text_answer
-from ..threads import ManagedThread, start_thread
+from ..threads import ManagedThread, stack_of, start_thread
 from .probes import Check, Probes
 from .runnables import Group, Runnable, Running
 
@@ -111,6 +111,8 @@ class Manager:
     ) -> None:
         if metrics is not None and registry is not None:
             raise ValueError("metrics, registry: give one of the two")
+        if callable(getattr(caches, "wait_for_sync", None)):
+            raise TypeError("caches: must be several caches, such as [cache], or caches by name")
         self.client = client
         self.caches: Final[dict[str, CacheRunnable]] = (
             dict(caches)
@@ -416,11 +418,16 @@ class Manager:
         for group in (Group.OTHERS, Group.CACHES):
             ended = self._stop_group(group, deadline) and ended
         self._cache_stop.set()
-        for cache in self.caches.values():
+        for name, cache in self.caches.items():
             # The stop event alone would leave its threads behind for a moment, after this has returned.
             shutdown = getattr(cache, "shutdown", None)
             if shutdown is not None:
-                shutdown()
+                late = shutdown(max(0.0, deadline - self._clock.monotonic()))
+                for thread in late or ():
+                    ended = False
+                    _logger.error(
+                        "did not end within the grace period", runnable=name, stack=stack_of(thread)
+                    )
         for group in (Group.WEBHOOKS, Group.HTTP):
             ended = self._stop_group(group, deadline) and ended
         if self._elector is not None:

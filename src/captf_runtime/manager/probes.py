@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 from wsgiref.types import StartResponse
@@ -27,6 +29,16 @@ class _CheckTimeout(Exception):
     """A check took too long."""
 
 
+@dataclass(slots=True)
+class _CheckRun:
+    """A check that runs, since the monotonic second `started`, and its end."""
+
+    check: Check
+    started: float
+    ended: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+
 class Probes:
     """The checks of a manager and the application that answers for them.
 
@@ -39,7 +51,7 @@ class Probes:
         self._metrics = metrics if metrics is not None else Metrics()
         self._clock = clock
         self._lock = threading.Lock()
-        self._stuck: set[str] = set()
+        self._runs: dict[str, _CheckRun] = {}
 
     def add_health(self, name: str, check: Check) -> None:
         """Add a check to `/healthz`. It must not call the API server: a restart would not mend that."""
@@ -77,27 +89,32 @@ class Probes:
     def _passes(self, root: str, name: str, check: Check) -> bool:
         key = f"{root}/{name}"
         with self._lock:
-            if key in self._stuck:
-                # The last run of it still hangs; another thread for it would not do better.
-                return False
-            self._stuck.add(key)
-        errors: list[BaseException] = []
+            # Whoever asks while it runs gets the answer of that run. One that hangs has used up its time: another
+            # thread for it would not do better.
+            run = self._runs.get(key)
+            if run is None:
+                run = self._runs[key] = _CheckRun(check, self._clock.monotonic())
+                start_thread(
+                    "probe-check", partial(self._check, key, run), metrics=self._metrics, clock=self._clock
+                )
+        left = run.started + CHECK_TIMEOUT - self._clock.monotonic()
+        if self._clock.wait(run.ended, max(0.0, left)):
+            error = run.error
+        else:
+            error = _CheckTimeout(f"did not answer within {CHECK_TIMEOUT:g} s")
+        if error is not None:
+            _logger.warning("health check failed", check=key, err=error)
+        return error is None
 
-        def run() -> None:
-            try:
-                check()
-            except Exception as error:  # noqa: BLE001 - whatever a check raises, it has failed
-                errors.append(error)
-            finally:
-                with self._lock:
-                    self._stuck.discard(key)
-
-        thread = start_thread("probe-check", run, metrics=self._metrics, clock=self._clock)
-        if not self._clock.wait(thread.ended, CHECK_TIMEOUT):
-            errors.append(_CheckTimeout(f"did not answer within {CHECK_TIMEOUT:g} s"))
-        if errors:
-            _logger.warning("health check failed", check=key, err=errors[0])
-        return not errors
+    def _check(self, key: str, run: _CheckRun) -> None:
+        try:
+            run.check()
+        except BaseException as error:  # noqa: BLE001 - whatever a check raises, it has failed
+            run.error = error
+        finally:
+            with self._lock:
+                del self._runs[key]
+            run.ended.set()
 
 
 def _ping() -> None:

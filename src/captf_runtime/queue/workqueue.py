@@ -21,6 +21,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from math import isnan
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ..clock import SYSTEM_CLOCK, Clock
@@ -145,7 +146,13 @@ class WorkQueue(Generic[K]):
                 self._add(key, priority, self._now())
 
     def add_after(self, key: K, seconds: float, *, priority: int = DEFAULT) -> None:
-        """Make `key` ready in `seconds`; at once when that is 0 or less."""
+        """Make `key` ready in `seconds`; at once when that is 0 or less.
+
+        Raises:
+            ValueError: not a number, which nothing could be ordered by.
+        """
+        if isnan(seconds):
+            raise ValueError(f"seconds: must be a number, got {seconds}")
         with self._lock:
             if not self._accepting:
                 return

@@ -712,6 +712,33 @@ def test_the_transform_runs_before_storing_and_may_leave_objects_out() -> None:
         assert run.informer.version == "8"
 
 
+@pytest.mark.requirement("RF11", "G4")
+def test_objects_that_no_transform_can_be_given_are_left_out() -> None:
+    deep = json.dumps(item("deep", 2))[:-1] + ', "spec": ' + "[" * 5000 + "]" * 5000 + "}"
+    nameless = json.dumps({"metadata": None})
+    page = json.dumps(listing(item("a", 1), version=5)).replace(
+        '"items": [', f'"items": [{deep}, {nameless}, '
+    )
+
+    def transform(obj: Object) -> Object:
+        if obj["metadata"]["name"] == "b":
+            raise SystemExit(3)
+        return obj
+
+    def watch(reply: Reply) -> None:
+        reply.start_stream()
+        reply.event("ADDED", item("b", 6))
+        reply.hang()
+
+    with running(Steps([(200, page.encode())], [watch]), transform=transform) as run:
+        run.wait_for_events(2)
+        assert [obj["metadata"]["name"] for obj in run.cache.list(CONFIG_MAP)] == ["a", "b"]
+        assert run.count("captf_runtime_informer_decode_errors_total") == 2
+        failures = "captf_runtime_thread_failures_total"
+        assert run.metrics.registry.get_sample_value(failures, {"component": "reflector"}) == 0
+        assert (len(run.lists), len(run.watches)) == (1, 1)
+
+
 @pytest.mark.requirement("RF11")
 def test_without_a_transform_managed_fields_are_dropped() -> None:
     full = item("a", 1, data={"x": "1"})

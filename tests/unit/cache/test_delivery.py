@@ -205,12 +205,13 @@ def test_a_late_handler_first_sees_the_store_and_has_its_own_flag() -> None:
     assert registration.has_synced
 
 
-@pytest.mark.requirement("IN7")
-def test_a_handler_that_raises_is_told_and_the_next_event_proceeds() -> None:
+@pytest.mark.requirement("IN7", "IN5")
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(3)])
+def test_a_handler_that_raises_is_told_and_the_next_event_proceeds(error: BaseException) -> None:
     bench = Bench()
 
     def bad(event: Event) -> None:
-        raise RuntimeError("no")
+        raise error
 
     bench.delivery.add(bad, "bad", list)
     bench.handler()

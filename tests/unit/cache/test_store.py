@@ -112,13 +112,14 @@ TestStore = pytest.mark.requirement("IN2", "IN4", "RD3")(StoreMachine.TestCase)
 
 
 @pytest.mark.requirement("IN2")
-def test_an_index_function_that_raises_is_told_and_indexes_under_nothing() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("bad mood"), SystemExit(3)])
+def test_an_index_function_that_raises_is_told_and_indexes_under_nothing(error: BaseException) -> None:
     told: list[tuple[str, str]] = []
     moods = iter([True, False, True])
 
     def moody(header: Header) -> list[str]:
         if not next(moods):
-            raise RuntimeError("bad mood")
+            raise error
         return ["v"]
 
     store = Store(on_index_failure=lambda name, header, error: told.append((name, header.name)))

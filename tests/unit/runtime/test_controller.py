@@ -171,11 +171,12 @@ def test_own_owned_mapped_and_channel_events_lead_to_requests() -> None:
 
 
 @pytest.mark.requirement("CT3")
-def test_a_predicate_that_raises_lets_the_event_pass() -> None:
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(3)])
+def test_a_predicate_that_raises_lets_the_event_pass(error: BaseException) -> None:
     reconcile, calls = ends()
 
     def broken(event: object) -> bool:
-        raise ValueError("broken")
+        raise error
 
     with Harness(reconcile, predicates=[broken, generation_changed()]) as harness:
         eventually(lambda: bool(harness.cache.by_kind[MACHINE].registrations))
@@ -189,9 +190,45 @@ def test_a_predicate_that_raises_lets_the_event_pass() -> None:
 
 
 @pytest.mark.requirement("CT2")
-def test_a_mapping_that_raises_leads_to_nothing_and_is_counted() -> None:
+@pytest.mark.parametrize("nonsense", [[("ns", "one")], ["ns/one"], "ns/one", [None], [[]], None])
+def test_a_mapping_that_returns_no_requests_is_counted_and_leaves_the_workers_alone(nonsense: Any) -> None:
+    reconcile, calls = ends()
+    with Harness(reconcile, watches=[Watch(JOB, lambda event: nonsense)]) as harness:
+        eventually(lambda: bool(harness.cache.by_kind[JOB].registrations))
+        harness.cache.by_kind[JOB].deliver(Added(stored(JOB, {"metadata": {"name": "j"}})))
+        name = "captf_runtime_handler_failures_total"
+        assert harness.metrics.registry.get_sample_value(name, {"kind": "Job"}) == 1
+        harness.cache.by_kind[MACHINE].deliver(Added(machine()))
+        eventually(lambda: calls == [ONE])
+        name = "captf_runtime_thread_failures_total"
+        labels = {"component": "controller-machines"}
+        assert harness.metrics.registry.get_sample_value(name, labels) == 0
+
+
+def test_what_is_no_request_is_refused_where_it_is_handed_in() -> None:
+    channel = Channel()
+    wrong: Any = ("ns", "one")
+    with Harness(ends()[0], channels=[channel]) as harness:
+        with pytest.raises(TypeError, match=r"request: must be a Request\(namespace, name\)"):
+            channel.send(wrong)
+        with pytest.raises(TypeError, match="request: must be a Request"):
+            harness.controller.enqueue(wrong)
+        with pytest.raises(ValueError, match="seconds: must be a number"):
+            harness.controller.enqueue(ONE, after=float("nan"))
+
+
+def test_a_channel_forgets_a_controller_that_has_ended() -> None:
+    channel = Channel()
+    with Harness(ends()[0], channels=[channel]):
+        eventually(lambda: len(channel._listeners) == 1)
+    assert channel._listeners == []
+
+
+@pytest.mark.requirement("CT2")
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(3)])
+def test_a_mapping_that_raises_leads_to_nothing_and_is_counted(error: BaseException) -> None:
     def broken(obj: object) -> list[Request]:
-        raise ValueError("broken")
+        raise error
 
     with Harness(ends()[0], watches=[Watch(JOB, enqueue_mapped(broken))]) as harness:
         eventually(lambda: bool(harness.cache.by_kind[JOB].registrations))

@@ -346,3 +346,20 @@ def test_stop_ends_a_pause_between_tries(harness: Harness) -> None:
     harness.clock.wait_for_waiters(1)
     harness.end()
     assert harness.dropped() == {"stopped": 1}
+
+
+@pytest.mark.requirement("EV1", "EV2")
+def test_an_event_that_cannot_be_written_does_not_end_the_others(harness: Harness) -> None:
+    def before(verb: str, kind: Kind) -> None:
+        if bad:
+            raise bad.pop()
+
+    bad: list[Exception] = [ValueError("no such name")]
+    harness.client.before = before
+    harness.start()
+    harness.emit("one that no client would send")
+    harness.recorder.emit(POD, "Normal", "Happened", "Happen", "odd", controller=["x"])  # type: ignore[arg-type]
+    harness.emit("file caf\udce9")
+    eventually(lambda: len(harness.events()) == 1)
+    assert harness.events()[0]["note"] == "file caf?"
+    assert harness.dropped() == {"invalid": 2}

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.unit.runtime.fakes import DEADLINE, FakeCache, MemoryClient, eventually
+from tests.unit.runtime.fakes import DEADLINE, FakeCache, MemoryClient, eventually, stored
 
 from captf_runtime import log
+from captf_runtime.cache import Cache
+from captf_runtime.client import Client, ClientConfig
 from captf_runtime.client.errors import TransportError
 from captf_runtime.controller import Context, Controller, NotLeader, Request
 from captf_runtime.events import Recorder
@@ -311,6 +313,39 @@ def test_caches_answer_until_the_leaders_have_ended() -> None:
     hold.set()
     assert runner.wait() == 0
     assert cache.stop.is_set()
+
+
+@pytest.mark.requirement("MG4", "LE9")
+def test_a_handler_that_hangs_is_named_and_nothing_released(
+    logs: Callable[[], list[dict[str, Any]]],
+) -> None:
+    lease_client = MemoryClient()
+    hanging, release = threading.Event(), threading.Event()
+
+    def hang(event: object) -> None:
+        hanging.set()
+        release.wait(DEADLINE)
+
+    with Client(ClientConfig(server="http://127.0.0.1:9")) as client:
+        cache = Cache(client)
+        informer = cache.informer(MACHINE)
+        informer.replace([stored(MACHINE, {"metadata": {"namespace": "ns", "name": "one"}})], "1")
+        manager = Manager(
+            client=lease_client,
+            caches=[cache],
+            leader_election=LeaderElectionConfig("system", "leader"),
+            grace_period=0.2,
+        )
+        runner = Runner(manager)
+        eventually(lambda: manager.is_leader)
+        informer.add_handler(hang, name="hang")
+        assert hanging.wait(DEADLINE)
+        assert runner.end() == 1
+        line = next(line for line in logs() if line["msg"] == "did not end within the grace period")
+        assert line["runnable"] == "cache-0"
+        assert "release.wait" in line["stack"]
+        assert lease_client.objects[LEASE_KEY]["spec"]["holderIdentity"] == manager.identity
+        release.set()
 
 
 @pytest.mark.requirement("LE6")

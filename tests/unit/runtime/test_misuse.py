@@ -27,7 +27,8 @@ from captf_runtime import (
 )
 from captf_runtime.cache import Added, NotCached, NotSynced
 from captf_runtime.client import ClientConfig, ConfigError, NotFound, load_config
-from captf_runtime.objects import CONFIG_MAP, SECRET
+from captf_runtime.controller import generation_changed
+from captf_runtime.objects import CONFIG_MAP, NAMESPACE, SECRET, ObjectKey
 
 
 def idle(ctx: Context, request: Request) -> None:
@@ -142,6 +143,26 @@ class TestCache:
         ):
             cache.informer(CONFIG_MAP, namespace="ns")
 
+    @pytest.mark.requirement("IN1")
+    def test_an_informer_of_a_namespace_that_cannot_be(self, client: Client) -> None:
+        with pytest.raises(ValueError, match="namespace: namespaces are in no namespace, got 'ns'"):
+            Cache(client).informer(NAMESPACE, namespace="ns")
+        with pytest.raises(ValueError, match="'a/b' is not a valid name"):
+            Cache(client).informer(CONFIG_MAP, namespace="a/b")
+
+    @pytest.mark.requirement("RD2", "RD4")
+    def test_waiting_for_what_the_cache_cannot_see(self, client: Client) -> None:
+        cache = Cache(client)
+        informer = cache.informer(CONFIG_MAP, namespace="ns")
+        with pytest.raises(NotSynced, match="the cache was not started"):
+            cache.wait_for_deleted(CONFIG_MAP, ObjectKey("ns", "one"), "u", 0)
+        informer.replace([], "5")
+        assert cache.wait_for_deleted(CONFIG_MAP, ObjectKey("ns", "one"), "u", 0)
+        with pytest.raises(NotCached, match="of namespace other are not cached"):
+            cache.wait_for_deleted(CONFIG_MAP, ObjectKey("other", "one"), "u", 0)
+        with pytest.raises(NotCached, match="of namespace other are not cached"):
+            cache.wait_for(CONFIG_MAP, ObjectKey("other", "one"), "1", 0)
+
     def test_questions_that_only_the_server_can_answer(self, cache: Cache) -> None:
         with pytest.raises(ValueError, match="add an index named like the field"):
             cache.list(CONFIG_MAP, field_selector="data.x=1")
@@ -222,8 +243,24 @@ class TestReconciler:
         with pytest.raises(TypeError, match="handler: must map an event to requests, as enqueue_own"):
             Watch(CONFIG_MAP, wrong)
 
+    def test_predicates_that_are_none(self, cache: Cache) -> None:
+        wrong: Any
+        for wrong in (generation_changed(), [True], "app=web"):
+            with pytest.raises(TypeError, match=r"predicates: must be a list .* \[generation_changed\(\)\]"):
+                Controller("odd", for_=CONFIG_MAP, reconciler=idle, cache=cache, predicates=wrong)
+
+    def test_a_client_in_place_of_a_cache(self, client: Client) -> None:
+        wrong: Any = client
+        with pytest.raises(TypeError, match=r"cache: must be a Cache, such as Cache\(client\)"):
+            Controller("odd", for_=CONFIG_MAP, reconciler=idle, cache=wrong)
+
 
 class TestManager:
+    def test_one_cache_in_place_of_several(self, cache: Cache) -> None:
+        wrong: Any = cache
+        with pytest.raises(TypeError, match=r"caches: must be several caches, such as \[cache\]"):
+            Manager(caches=wrong)
+
     def test_two_controllers_of_one_name(self) -> None:
         cache: Any = FakeCache()
         manager = Manager()

@@ -105,3 +105,40 @@ def test_other_paths_and_methods() -> None:
         probes.add_health("ping", fine)
     with pytest.raises(ValueError, match="without slashes"):
         probes.add_ready("a/b", fine)
+
+
+@pytest.mark.requirement("MG5")
+def test_whoever_asks_while_a_check_runs_gets_the_answer_of_that_run() -> None:
+    clock = VirtualClock()
+    probes = Probes(clock=clock)
+    release = threading.Event()
+    started: list[int] = []
+
+    def slow() -> None:
+        started.append(1)
+        release.wait(DEADLINE)
+
+    probes.add_ready("slow", slow)
+    answers: list[tuple[int, str]] = []
+    askers = [threading.Thread(target=lambda: answers.append(ask(probes, "/readyz"))) for _ in range(3)]
+    for asker in askers:
+        asker.start()
+    clock.wait_for_waiters(3)
+    release.set()
+    for asker in askers:
+        asker.join(DEADLINE)
+    assert answers == [(200, "ok")] * 3
+    assert started == [1]
+    assert ask(probes, "/readyz") == (200, "ok")
+    assert started == [1, 1]
+
+
+@pytest.mark.requirement("MG5")
+def test_a_check_that_wants_to_end_the_process_fails() -> None:
+    probes = Probes()
+
+    def leave() -> None:
+        raise SystemExit(0)
+
+    probes.add_ready("leave", leave)
+    assert ask(probes, "/readyz")[0] == 500
