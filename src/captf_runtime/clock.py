@@ -53,8 +53,13 @@ class Clock(Protocol):
         ...
 
 
+# On Linux the usual monotonic clock stands still while the machine is suspended, and a leader that wakes would
+# believe that no time has passed. This one goes on.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class SystemClock:
-    """The clock of the machine."""
+    """The clock of the machine. Time in which the machine was suspended counts, where the system tells it."""
 
     __slots__ = ()
 
@@ -64,7 +69,7 @@ class SystemClock:
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes back."""
-        return time.monotonic()
+        return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
         """Block until `event` is set or `timeout` seconds have passed; True when the event is set."""

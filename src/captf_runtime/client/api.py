@@ -330,6 +330,8 @@ class Client(Verbs):
                 read_timeout=attempt_timeout if left is None else min(attempt_timeout, left),
                 deadline=deadline,
                 cancellation=cancellation,
+                # Asked again: a free connection, or new credentials, may have been long in coming.
+                before_sending=before_attempt,
             )
             if not 200 <= answer.status < 300:
                 raise error_from_answer(

@@ -15,7 +15,7 @@ import os
 import platform
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 from urllib.parse import urlsplit
@@ -72,6 +72,7 @@ class _Progress(threading.local):
     sending = False
     socket: socket.socket | None = None
     watchers: tuple[_OpenSockets, ...] = ()
+    before_sending: Callable[[], None] | None = None
 
 
 _progress = _Progress()
@@ -154,6 +155,8 @@ class _Connection(HTTPConnection):
             if self.sock is None:
                 self.connect()
             if not _progress.sending:
+                if _progress.before_sending is not None:
+                    _progress.before_sending()
                 _progress.sending = True
                 _progress.socket = self._live
                 if self._live is not None:
@@ -437,6 +440,7 @@ class Transport:
         read_timeout: float = READ_TIMEOUT,
         deadline: float | None = None,
         cancellation: Cancellation | None = None,
+        before_sending: Callable[[], None] | None = None,
     ) -> Answer:
         """Send one request and read its answer; on 401 once more with reloaded credentials.
 
@@ -447,6 +451,8 @@ class Transport:
             deadline: second on the monotonic clock at which it is given up although bytes still arrive: a server
                 that sends one now and then would hold its caller for ever.
             cancellation: lets another thread end the request.
+            before_sending: called on the connection that the request is about to be written to, however long that
+                took to get; what it raises ends the request unsent.
 
         Raises:
             ConnectionFailed: not sent.
@@ -454,7 +460,15 @@ class Transport:
             Stopped: the stop signal was set, or the request was cancelled.
         """
         request = _Request(
-            method, target, verb, body, dict(headers or {}), read_timeout, cancellation, deadline
+            method,
+            target,
+            verb,
+            body,
+            dict(headers or {}),
+            read_timeout,
+            cancellation,
+            deadline,
+            before_sending,
         )
         authorization = self._authorization(request)
         answer = self._attempt(pool, request, authorization)
@@ -589,6 +603,7 @@ class Transport:
         left = request.read_timeout
         _progress.connecting, _progress.sending = False, False
         _progress.socket, _progress.watchers = None, self._watching(request)
+        _progress.before_sending = request.before_sending
         while True:
             if self._stopped(request):
                 raise Stopped(
@@ -663,6 +678,7 @@ class _Request:
     read_timeout: float
     cancellation: Cancellation | None = None
     deadline: float | None = None
+    before_sending: Callable[[], None] | None = None
 
     @property
     def path(self) -> str:

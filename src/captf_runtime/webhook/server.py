@@ -162,12 +162,16 @@ class WebhookServer:
         with bound(webhook=path, kind=request.kind, namespace=request.namespace, name=request.name):
             try:
                 response = validator(request)
-            except Exception:
+                if not isinstance(response, AdmissionResponse):
+                    raise TypeError(f"a validator must return an AdmissionResponse, got {response!r}")
+                answer = render_review(response, request.uid, request)
+            except BaseException:  # noqa: BLE001 - logged; whatever a validator raises, the server goes on
                 _logger.exception("a validator failed", operation=request.operation)
                 response = AdmissionResponse.failed("the check failed, see the log of the webhook server")
+                answer = render_review(response, request.uid, request)
             if not response.allowed:
                 _log_denial(request, response)
-        return render_review(response, request.uid, request)
+        return answer
 
 
 def _log_denial(request: AdmissionRequest, response: AdmissionResponse) -> None:

@@ -71,6 +71,47 @@ def test_a_repetition_asks_the_context_again() -> None:
         assert len(server.requests) == 1
 
 
+@pytest.mark.requirement("LE7", "CL2")
+def test_a_write_that_waited_for_a_connection_asks_the_context_once_more() -> None:
+    release = threading.Event()
+
+    def script(request: Received, reply: Reply) -> None:
+        release.wait(10)
+        reply.send(200, MAP)
+
+    with ScriptedServer(script) as server, server.client(pool_size=1) as client:
+        holder = threading.Thread(target=lambda: client.get(CONFIG_MAP, "a", "t"))
+        holder.start()
+        server.wait_for(lambda: len(server.requests) == 1)
+        context = Context()
+        asked = threading.Event()
+        raised: list[Exception] = []
+
+        def check() -> None:
+            asked.set()
+            Context.check(context)
+
+        context.check = check  # type: ignore[method-assign]
+
+        def write() -> None:
+            try:
+                client.bind(context).update(CONFIG_MAP, MAP)
+            except NotAllowed as error:
+                raised.append(error)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert asked.wait(10)
+        context.fenced = True
+        release.set()
+        for thread in (writer, holder):
+            thread.join(10)
+        assert len(raised) == 1
+        assert [request.method for request in server.requests] == ["GET"]
+        context.fenced = False
+        assert client.bind(context).update(CONFIG_MAP, MAP)
+
+
 @pytest.mark.requirement("CT7")
 def test_calls_end_with_the_context_s_deadline() -> None:
     with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client() as client:

@@ -128,8 +128,18 @@ def test_what_is_no_review_is_refused(webhook: Running, body: bytes) -> None:
     assert webhook.seen == []
 
 
-@pytest.mark.parametrize("error", [ValueError("secret value"), RecursionError()])
-def test_a_validator_that_raises_refuses(webhook: Running, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("secret value"),
+        RecursionError(),
+        SystemExit(3),
+        None,
+        True,
+        AdmissionResponse.deny("half a character: \udce9"),
+    ],
+)
+def test_a_validator_that_raises_or_returns_nonsense_refuses(webhook: Running, error: Any) -> None:
     webhook.answer = error
     answer = webhook.review(REVIEW)
     assert answer["uid"] == "u"

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime
 
 import pytest
 
 from captf_runtime.clock import SystemClock, clamp_timeout
+from captf_runtime.election import Fence, NotLeader
 from captf_runtime.testing.clock import VirtualClock
 
 
@@ -25,6 +27,22 @@ def test_system_clock_is_aware_utc_and_monotonic() -> None:
     assert clock.now().tzinfo is UTC
     assert clock.monotonic() <= clock.monotonic()
     assert not clock.sleep(0.001)
+
+
+@pytest.mark.requirement("LE7")
+@pytest.mark.skipif(
+    not hasattr(time, "CLOCK_BOOTTIME"), reason="the system has no clock that counts suspension"
+)
+def test_time_in_which_the_machine_was_suspended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock()
+    fence = Fence(clock)
+    fence.extend(clock.monotonic() + 10.0)
+    fence.check()
+    now = {which: time.clock_gettime(which) for which in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)}
+    now[time.CLOCK_BOOTTIME] += 60.0
+    monkeypatch.setattr(time, "clock_gettime", now.__getitem__)
+    with pytest.raises(NotLeader):
+        fence.check()
 
 
 @pytest.mark.requirement("G2")
