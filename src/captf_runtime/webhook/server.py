@@ -165,7 +165,7 @@ class WebhookServer:
                 if not isinstance(response, AdmissionResponse):
                     raise TypeError(f"a validator must return an AdmissionResponse, got {response!r}")
                 answer = render_review(response, request.uid, request)
-            except BaseException:  # noqa: BLE001 - logged; whatever a validator raises, the server goes on
+            except BaseException:  # logged; whatever a validator raises, the server goes on
                 _logger.exception("a validator failed", operation=request.operation)
                 response = AdmissionResponse.failed("the check failed, see the log of the webhook server")
                 answer = render_review(response, request.uid, request)
