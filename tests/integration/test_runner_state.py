@@ -234,7 +234,7 @@ def test_a_destroy_whose_state_cannot_be_looked_at_does_not_begin(pod: Pod) -> N
     assert pod.called() == ["version"]
 
 
-@pytest.mark.parametrize("left", [None, state(1, "made-by-init")])
+@pytest.mark.parametrize("left", [None, state(1, "made-by-init")], ids=["nothing left", "an empty one left"])
 def test_a_destroy_whose_state_went_while_it_ran_does_not_count(pod: Pod, left: bytes | None) -> None:
     pod.put(BASE, state())
     fake = pod.image.directory / "fake"
