@@ -422,3 +422,14 @@ def test_pod_without_node_is_gone_at_once(k: Case) -> None:
     answer = k.delete(k.path("pods", "p"), record=False)
     assert answer.code == 200
     k.eventually(lambda: k.peek(k.path("pods", "p")).code == 404, "the pod to be gone")
+
+
+@pytest.mark.requirement("AS20")
+@pytest.mark.parametrize("collection", [False, True])
+def test_grace_period_that_is_no_number(k: Case, collection: bool) -> None:
+    k.post(k.path("configmaps"), config_map("a"))
+    path = k.path("configmaps") if collection else k.path("configmaps", "a")
+    answer = k.delete(path + "?gracePeriodSeconds=soon")
+    assert (answer.code, answer.reason) == (400, "BadRequest")
+    assert answer.message == 'strconv.ParseInt: parsing "soon": invalid syntax'
+    assert k.get(k.path("configmaps", "a")).code == 200

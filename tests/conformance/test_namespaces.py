@@ -272,3 +272,18 @@ def test_name(k: Case) -> None:
     answer = k.post("/api/v1/namespaces", {"metadata": {"name": "Not_A_Label"}})
     assert (answer.code, answer.reason) == (422, "Invalid")
     assert [each["field"] for each in answer.causes] == ["metadata.name"]
+
+
+@pytest.mark.requirement("AS22")
+@pytest.mark.parametrize("finalizer", ["mine", "a b/c"])
+def test_finalizer_of_no_kind(k: Case, finalizer: str) -> None:
+    namespace = {"metadata": {"name": f"{k.namespace}-more"}, "spec": {"finalizers": [finalizer]}}
+    answer = k.post("/api/v1/namespaces", namespace)
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert {each["field"] for each in answer.causes} == {"spec.finalizers"}
+    body = k.get(path(k.namespace)).body
+    body["spec"]["finalizers"] = ["kubernetes", finalizer]
+    answer = k.put(path(k.namespace) + "/finalize", body)
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert {each["field"] for each in answer.causes} == {"spec.finalizers[1]"}
+    assert k.get(path(k.namespace)).body["spec"] == {"finalizers": ["kubernetes"]}

@@ -331,3 +331,19 @@ def test_unknown_field_of_a_config_map(k: Case) -> None:
 def test_bad_field_selector(k: Case) -> None:
     answer = k.get(k.path("configmaps") + "?fieldSelector=nonsense")
     assert (answer.code, answer.reason) == (400, "BadRequest")
+
+
+@pytest.mark.requirement("AS5", "AS9")
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_path_that_leaves_the_namespace_out(k: Case, method: str) -> None:
+    k.post(k.path("configmaps"), config_map("a"))
+    for path in (
+        "/api/v1/configmaps/a",
+        "/apis/batch/v1/jobs/a",
+        k.path("namespaces"),
+        k.path("namespaces", "a"),
+    ):
+        answer = k.call(method, path, config_map("a") if method == "PUT" else None)
+        assert (answer.code, answer.reason, answer.details) == (404, "NotFound", {})
+        assert answer.message == "the server could not find the requested resource"
+    assert k.get(k.path("configmaps", "a")).code == 200

@@ -431,3 +431,29 @@ def test_wrong_verb(k: Case) -> None:
     assert answer.code in (404, 405), text
     if answer.code == 405:
         failed(answer, 405, "MethodNotAllowed", text, answer.body.get("details"))
+
+
+@pytest.mark.requirement("AS18")
+@pytest.mark.parametrize("content", ["[]", "1", '"x"', "true", "x", "null", "{}"])
+@pytest.mark.parametrize("form", ["dockercfg", "dockerconfigjson"])
+def test_registry_credentials_are_an_object(k: Case, form: str, content: str) -> None:
+    data = {f".{form}": base64.b64encode(content.encode()).decode()}
+    secret = {"metadata": {"name": "a"}, "type": f"kubernetes.io/{form}", "data": data}
+    answer = k.post(k.path("secrets"), secret)
+    if content in ("null", "{}"):
+        assert answer.code == 201
+        return
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert [each["field"] for each in answer.causes] == [f"data[.{form}]"]
+
+
+@pytest.mark.requirement("AS12")
+@pytest.mark.parametrize("count", ["active", "succeeded", "failed"])
+def test_counts_of_a_job_are_not_negative(k: Case, count: str) -> None:
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    job = {"metadata": {"name": "a"}, "spec": {"parallelism": 0, "template": pod}}
+    assert k.call("POST", k.path("jobs.batch"), job, record=False).code == 201
+    answer = k.patch(k.path("jobs.batch", "a", "status"), {"status": {count: -1}})
+    assert answer.causes == [
+        cause(f"status.{count}", "Invalid value: -1: must be greater than or equal to 0")
+    ]

@@ -255,3 +255,24 @@ def test_in_background_they_act_at_once(raw: Raw, name: str) -> None:
     raw.create(CONFIG_MAPS, owned(f"{name}-child", owner))
     raw.delete(f"{CONFIG_MAPS}/{name}?propagationPolicy=Background")
     eventually(lambda: raw.get(f"{CONFIG_MAPS}/{name}-child").code == 404, timeout=2.0)
+
+
+@pytest.mark.requirement("AS20")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gracePeriodSeconds": "soon"},
+        {"gracePeriodSeconds": True},
+        {"orphanDependents": "no"},
+        {"propagationPolicy": 5},
+        {"preconditions": []},
+        {"preconditions": {"uid": 5}},
+        {"dryRun": "All"},
+        {"dryRun": [True]},
+    ],
+)
+def test_options_of_a_wrong_type_delete_nothing(raw: Raw, name: str, options: dict[str, Any]) -> None:
+    raw.create(CONFIG_MAPS, {"metadata": {"name": name, "labels": {"only": name}}})
+    for path in (f"{CONFIG_MAPS}/{name}", f"{CONFIG_MAPS}?labelSelector=only%3D{name}"):
+        assert raw.delete(path, options).code == 500
+    assert raw.get(f"{CONFIG_MAPS}/{name}").code == 200

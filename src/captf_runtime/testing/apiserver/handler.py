@@ -84,8 +84,11 @@ class _Recorded:
 def _in_scope(resource: Resource, info: RequestInfo) -> bool:
     """Whether a path with or without a namespace can lead to the resource at all."""
     if resource.namespaced:
-        return bool(info.namespace) or not resource.custom or info.verb in ("list", "watch")
-    return not info.namespace or resource.storage == "namespaces"
+        if info.namespace:
+            return True
+        return not info.name and (not resource.custom or info.verb in ("list", "watch"))
+    # The path of a namespace reads as if the namespace were inside of itself.
+    return not info.namespace or (resource.storage == "namespaces" and info.name == info.namespace)
 
 
 class Handler:

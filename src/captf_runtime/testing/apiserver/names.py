@@ -208,6 +208,15 @@ def validate_finalizers(finalizers: list[str], path: str, *, builtin: bool) -> l
     return causes
 
 
+def validate_namespace_finalizer(finalizer: str, path: str) -> list[Cause]:
+    """A finalizer in the spec of a namespace: a qualified name, with a prefix or a standard one."""
+    causes = [invalid_value(path, finalizer, message) for message in qualified_name(finalizer)]
+    if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
+        causes.append(invalid_value(path, finalizer, detail))
+    return causes
+
+
 def _strings(values: list[str]) -> Verbatim:
     return Verbatim(f"[]string{{{', '.join(quote(value) for value in values)}}}")
 

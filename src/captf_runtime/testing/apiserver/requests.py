@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,9 +11,11 @@ from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver.http_server import HttpRequest
 from captf_runtime.testing.apiserver.status import (
     Cause,
+    bad_request,
     forbidden_value,
     invalid,
     invalid_value,
+    plain_internal,
     required,
     too_long,
     unsupported_value,
@@ -164,9 +166,36 @@ class DeleteOptions:
     grace: int | None = None
 
 
+_DELETE_OPTION_TYPES: Mapping[str, type] = {
+    "gracePeriodSeconds": int,
+    "orphanDependents": bool,
+    "propagationPolicy": str,
+    "preconditions": dict,
+    "dryRun": list,
+}
+
+
+def _check_types(body: Object) -> None:
+    """Refuse options of a wrong type, as the real server does: 500 without a reason."""
+    values: list[tuple[str, object, type]] = [
+        (name, body.get(name), wanted) for name, wanted in _DELETE_OPTION_TYPES.items()
+    ]
+    preconditions = body.get("preconditions")
+    if isinstance(preconditions, dict):
+        values += [
+            (f"preconditions.{name}", preconditions.get(name), str) for name in ("uid", "resourceVersion")
+        ]
+    if isinstance(body.get("dryRun"), list):
+        values += [("dryRun", value, str) for value in body["dryRun"]]
+    for name, value, wanted in values:
+        if value is not None and type(value) is not wanted:
+            raise plain_internal(f"v1.DeleteOptions: {name}: not of its type")
+
+
 def delete_options(request: HttpRequest, body: Object | None) -> DeleteOptions:
     """Options from the body, or from the query when there is no body; raises the 422 that names the option."""
     if body:
+        _check_types(body)
         dry_run = [str(value) for value in body.get("dryRun") or []]
         propagation = body.get("propagationPolicy")
         orphan = body.get("orphanDependents")
@@ -177,7 +206,9 @@ def delete_options(request: HttpRequest, body: Object | None) -> DeleteOptions:
         propagation = request.parameter("propagationPolicy") or None
         orphan = flag(request, "orphanDependents") if request.parameters("orphanDependents") else None
         text = request.parameter("gracePeriodSeconds")
-        grace = int(text) if text.lstrip("-").isdigit() else None
+        if text and not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        grace = int(text) if text else None
         preconditions = {}
     causes: list[Cause] = []
     if propagation is not None and orphan is not None:

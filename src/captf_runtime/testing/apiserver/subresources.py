@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from captf_runtime.objects import Object, format_time
-from captf_runtime.testing.apiserver import requests, status
+from captf_runtime.testing.apiserver import names, requests, status
 from captf_runtime.testing.apiserver.access import DEFAULT_AUDIENCE, SHORTEST_TOKEN, Authenticator
 from captf_runtime.testing.apiserver.backend import Backend
 from captf_runtime.testing.apiserver.calls import Call
@@ -139,6 +139,13 @@ class Finalize:
                 f"the name of the object ({name or ''}) does not match the name on the URL ({call.info.name})"
             )
         finalizers = list((body.get("spec") or {}).get("finalizers") or [])
+        causes = [
+            cause
+            for index, finalizer in enumerate(finalizers)
+            for cause in names.validate_namespace_finalizer(str(finalizer), f"spec.finalizers[{index}]")
+        ]
+        if causes:
+            raise status.invalid(resource.kind, resource.group, call.info.name, causes)
         version = str((body.get("metadata") or {}).get("resourceVersion") or "")
 
         def change(current: Object) -> Object:

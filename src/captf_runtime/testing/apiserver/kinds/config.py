@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import names
+from captf_runtime.testing.apiserver.decoding import json_problem, shape
 from captf_runtime.testing.apiserver.kinds.base import Strategy, WriteContext, immutable, text_map
 from captf_runtime.testing.apiserver.status import (
     Cause,
@@ -120,10 +121,17 @@ class SecretStrategy(Strategy):
             return [required("data[%s][username]"), required("data[%s][password]")]
         for config in ("dockerconfigjson", "dockercfg"):
             if kind == f"kubernetes.io/{config}" and f".{config}" in data:
+                content = base64.b64decode(data[f".{config}"])
                 try:
-                    json.loads(base64.b64decode(data[f".{config}"]))
+                    decoded = json.loads(content)
+                    detail = (
+                        ""
+                        if isinstance(decoded, dict | None)
+                        else f"json: cannot unmarshal {shape(decoded)} into Go value of type map[string]interface {{}}"
+                    )
                 except ValueError:
-                    detail = "invalid character in literal"
+                    detail = json_problem(content)
+                if detail:
                     return [invalid_value(f"data[.{config}]", "<secret contents redacted>", detail)]
         return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from captf_runtime.objects import Object
 from captf_runtime.testing.apiserver import names
 from captf_runtime.testing.apiserver.kinds.base import Strategy, WriteContext
+from captf_runtime.testing.apiserver.status import Cause
 
 METADATA_LABEL = "kubernetes.io/metadata.name"
 
@@ -39,6 +40,14 @@ class NamespaceStrategy(Strategy):
             labels = metadata["labels"] = dict(metadata.get("labels") or {})
             if metadata.get("name"):
                 labels[METADATA_LABEL] = metadata["name"]
+
+    def validate(self, obj: Object, context: WriteContext) -> list[Cause]:
+        finalizers = (obj.get("spec") or {}).get("finalizers") or []
+        return [
+            cause
+            for finalizer in finalizers
+            for cause in names.validate_namespace_finalizer(str(finalizer), "spec.finalizers")
+        ]
 
     def fields(self, obj: Object) -> dict[str, str]:
         phase = str((obj.get("status") or {}).get("phase") or "Active")

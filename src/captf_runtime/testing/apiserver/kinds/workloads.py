@@ -219,6 +219,14 @@ class JobStrategy(Strategy):
     generation_modes: tuple[Mode, ...] = ("modern",)
     default_propagation = "Orphan"
 
+    def validate_status(self, obj: Object, old: Object, context: WriteContext) -> list[Cause]:
+        counts = obj.get("status") or {}
+        return [
+            invalid_value(f"status.{field}", counts[field], "must be greater than or equal to 0")
+            for field in ("active", "succeeded", "failed")
+            if (counts.get(field) or 0) < 0
+        ]
+
     def prepare_create(self, obj: Object, context: WriteContext) -> None:
         obj["status"] = {}
         spec = obj.setdefault("spec", {})
