@@ -145,6 +145,7 @@ class Manager:
         self._elector_thread: ManagedThread | None = None
         self._elector_stop = threading.Event()
         self._election = leader_election
+        self._close_connections: Callable[[], object] | None = None
         self._work_ended = threading.Event()
         self.fence: Final[Fence] = Fence.open() if leader_election is None else self._make_elector().fence
         if parse_bind_address(health_probe_bind_address) is not None:
@@ -268,6 +269,8 @@ class Manager:
             clean = self._shut_down()
         self._wake.set()
         waiter.join()
+        if self._close_connections is not None:
+            self._close_connections()
         for name, error in self._failures:
             if isinstance(error, LeadershipLost):
                 _logger.error("leader election lost")
@@ -368,6 +371,7 @@ class Manager:
         if config.client is None and hasattr(client, "dedicated"):
             # Workers that use up all connections must not cost the leadership.
             client = client.dedicated(pool_size=_ELECTION_CONNECTIONS, suffix="leader-election")
+            self._close_connections = client.close
         self._elector = LeaderElector(
             client,
             namespace=config.namespace,

@@ -223,6 +223,14 @@ def _make_server(
             for number, thread in enumerate(getattr(self.requests, "_threads", ())):
                 thread.name = f"{component}-worker-{number}"
 
+        def clear_stats(self) -> None:
+            super().clear_stats()
+            # They would be kept for the life of the process, and with them the server, the application and all
+            # that belongs to it, such as a manager with its caches.
+            statistics: dict[str, object] = getattr(logging, "statistics", {})
+            for name in [name for name, kept in statistics.items() if kept is self.stats]:
+                del statistics[name]
+
         def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
             if level >= logging.ERROR and traceback:
                 _logger.exception(msg, component=component)

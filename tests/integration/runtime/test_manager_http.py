@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +16,7 @@ from tests.unit.runtime.fakes import DEADLINE, eventually
 
 from captf_runtime.cache import Cache
 from captf_runtime.client import AlreadyExists, Client
-from captf_runtime.controller import Context, Controller, Request, Result
+from captf_runtime.controller import Channel, Context, Controller, Request, Result
 from captf_runtime.events import Recorder
 from captf_runtime.manager import ElectionTimes, LeaderElectionConfig, Manager
 from captf_runtime.objects import CONFIG_MAP, EVENTS_V1, LEASE, Object, is_deleting
@@ -253,3 +255,39 @@ def test_a_standby_takes_over_after_a_clean_stop(
     assert lease["spec"]["leaseTransitions"] == 1
     assert standby.end() == 0
     assert client.get(LEASE, "widgets", namespace)["spec"]["holderIdentity"] == ""
+
+
+@pytest.mark.requirement("MG6", "RF10")
+def test_nothing_is_left_of_a_manager_that_has_ended(client: Client, namespace: str) -> None:
+    client.create(CONFIG_MAP, {"metadata": {"name": "one"}}, namespace)
+    channel = Channel()  # outlives the managers, as the client does
+
+    def life() -> weakref.ref[Manager]:
+        seen = threading.Event()
+        cache = Cache(client)
+        manager = Manager(
+            client=client,
+            caches=[cache],
+            leader_election=LeaderElectionConfig(namespace, "leader", times=FAST),
+            metrics_bind_address="127.0.0.1:0",
+            health_probe_bind_address="127.0.0.1:0",
+            recorder=Recorder(client, controller="brief", instance="x"),
+        )
+
+        def reconcile(ctx: Context, request: Request) -> None:
+            seen.set()
+
+        manager.add(
+            Controller("brief", for_=CONFIG_MAP, reconciler=reconcile, cache=cache, channels=[channel])
+        )
+        runner = Runner(manager)
+        assert seen.wait(DEADLINE)
+        assert manager.health_server is not None
+        assert fetch(f"{manager.health_server.url}/healthz") == (200, "ok")
+        assert runner.end() == 0
+        return weakref.ref(manager)
+
+    ended = [life() for _ in range(3)]
+    gc.collect()
+    assert [each() for each in ended] == [None] * 3
+    assert [each for each in client._dedicated if not each.stopped] == []
