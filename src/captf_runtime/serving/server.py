@@ -224,7 +224,7 @@ def _make_server(
                 thread.name = f"{component}-worker-{number}"
 
         def clear_stats(self) -> None:
-            super().clear_stats()
+            super().clear_stats()  # type: ignore[no-untyped-call]
             # They would be kept for the life of the process, and with them the server, the application and all
             # that belongs to it, such as a manager with its caches.
             statistics: dict[str, object] = getattr(logging, "statistics", {})
