@@ -352,6 +352,20 @@ def test_a_marker_that_is_late_for_five_minutes_is_not_waited_for() -> None:
         run.wait_for_requests(lists=1, watches=2)
 
 
+@pytest.mark.requirement("RF2")
+def test_bookmarks_alone_do_not_keep_a_list_without_its_marker_going() -> None:
+    clock = PromptClock()
+
+    def bookmarks(reply: Reply) -> None:
+        reply.start_stream()
+        clock.advance(61)
+        reply.event("BOOKMARK", bookmark(3))
+        reply.hang()
+
+    with running(Steps([listing(version=5)], [bookmarks, stay_silent]), streaming=True, clock=clock) as run:
+        run.wait_for_requests(lists=1, watches=2)
+
+
 # Watch -----------------------------------------------------------------------------------------------
 
 

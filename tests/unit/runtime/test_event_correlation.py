@@ -217,3 +217,11 @@ def test_names_fit() -> None:
     name = event_name("a" * 235 + "-" + "b" * 20, "0123456789abcdef")
     assert len(name) <= 253
     assert name.endswith("a.0123456789abcdef")
+
+
+@pytest.mark.requirement("EV7")
+def test_notes_are_remembered_no_further_than_they_count() -> None:
+    feed = Feed()
+    for number in range(1000):
+        feed(note=f"note {number}")
+    assert [len(notes) for notes in feed.correlator._notes.values()] == [11]

@@ -564,3 +564,48 @@ class QueueModel(RuleBasedStateMachine):
 
 QueueModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestQueueModel = pytest.mark.requirement("WQ1", "WQ3", "WQ4")(QueueModel.TestCase)
+
+
+@pytest.mark.requirement("WQ1", "WQ3")
+def test_another_sleeper_keeps_the_time_while_the_one_that_kept_it_works(
+    queue: WorkQueue[str], clock: VirtualClock
+) -> None:
+    release = threading.Event()
+    got: list[str] = []
+
+    def work() -> None:
+        while (item := queue.get()) is not None:
+            got.append(item.key)
+            if item.key == "first":
+                release.wait(10)
+            queue.done(item.key)
+
+    queue.add_after("first", 10)
+    queue.add_after("second", 20)
+    threads = [in_thread(work), in_thread(work)]
+    wait_until(lambda: queue._watch is not None and len(queue._sleepers) == 1)
+    clock.advance(10)
+    wait_until(lambda: got == ["first"])
+    clock.wait_for_waiters(1)
+    clock.advance(10)
+    wait_until(lambda: got == ["first", "second"])
+    release.set()
+    queue.shutdown()
+    for thread in threads:
+        thread.join(10)
+
+
+@pytest.mark.requirement("WQ3")
+def test_delays_made_void_do_not_pile_up(queue: WorkQueue[str]) -> None:
+    for _ in range(1000):
+        queue.add_after("a", 1000)
+        queue.add("a")
+        take(queue)
+    assert len(queue._due) < 100
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.002)
