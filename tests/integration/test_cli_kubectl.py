@@ -13,8 +13,10 @@ from tests.kubectl import Shell
 from tests.situations import DELETIONS, LIVE, dependents, paused_deletion
 from tests.world import TEAM, World
 
-#: What needs a node or a person: the output of a pod, and an approval with a name to fill in.
-NOT_HERE = ("kubectl logs ", "<your user name>")
+from captf_controllers.api.kinds import TERRAFORM_PLAN
+
+#: What needs a node: the output of a pod.
+NOT_HERE = ("kubectl logs ",)
 
 SITUATIONS: dict[str, Callable[[Case], None]] = {
     **{f"deleting: {name}": DELETIONS[name] for name in DELETIONS},
@@ -53,6 +55,30 @@ def test_the_commands_of_a_cluster_with_dependents_run(
     for command in captf.commands(cluster_case):
         ran = shell.run(command)
         assert ran.code == 0, f"{command}\n{ran.text}"
+
+
+def test_a_plan_is_approved_in_the_name_of_whoever_pastes_the_command(
+    cluster_case: Case, captf: CommandLine, shell: Shell
+) -> None:
+    case = cluster_case
+    case.provision(applyPolicy="Manual")
+    case.spec(source={"image": "example.com/modules/x:v2"})
+    case.settle()
+    plan = {
+        "hash": "p2:" + "1" * 64,
+        **dict.fromkeys(("create", "update", "delete"), 0),
+        "replace": 1,
+        "resources": ["module.role.terraform_data.network (replace)"],
+    }
+    case.world.finish_job(case.world.running_job(case.name), plan=plan, steps=("init", "validate", "plan"))
+    case.settle()
+    (command,) = [command for command in captf.commands(case) if "approvedBy" in command]
+    ran = shell.run(command)
+    assert ran.code == 0, ran.text
+    reader = shell.run("kubectl auth whoami -o jsonpath='{.status.userInfo.username}'").text
+    (approved,) = case.world.client.list(TERRAFORM_PLAN, TEAM).items
+    assert approved["spec"]["approved"] is True
+    assert approved["spec"]["approvedBy"] == reader != ""
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.situations import DELETIONS, LIVE, dependents, paused_deletion
 from tests.world import TEAM, World
 
 from captf_controllers.cli import release_commands
+from captf_runtime.objects import labels_of
 from captf_runtime.testing.faults import Match, forbidden
 
 
@@ -241,6 +242,38 @@ class TestRetain:
         )
         assert answer.code == 0, answer.text
         assert answer.text.endswith("is gone.\n")
+
+
+class TestNothingOfItsOwn:
+    @pytest.mark.parametrize("verb", ["abandon", "retain"])
+    def test_the_state_of_an_earlier_object_is_not_promised_anything(
+        self, captf: CommandLine, case: Case, verb: str
+    ) -> None:
+        LIVE["found retained"](case)
+        (earlier,) = {labels_of(secret)["captf.io/retained-from-uid"] for secret in case.states()}
+        text = captf.run(verb, case.kind, case.name).text
+        assert "the state found under its name is that of an earlier object" in text
+        assert f"they bear captf.io/retained-from-uid={earlier}." in text
+        assert "Kept:" not in text
+        assert "Lost:" not in text
+        case.delete()
+        case.reconcile()
+        assert case.released
+        assert {labels_of(secret)["captf.io/retained-from-uid"] for secret in case.states()} == {earlier}
+
+    @pytest.mark.parametrize(("verb", "word"), [("abandon", "Lost"), ("retain", "Kept")])
+    def test_it_says_when_no_secret_is_left(
+        self, captf: CommandLine, case: Case, verb: str, word: str
+    ) -> None:
+        case.provision()
+        case.remove_secrets([*case.states(), *case.backups()])
+        for name in case.inputs_secrets:
+            case.remove_secret(name)
+        case.delete()
+        case.reconcile()
+        text = captf.run(verb, case.kind, case.name).text
+        assert f"{word}: nothing; no state, backup or inputs Secret of it is left." in text
+        assert "takes them over" not in text
 
 
 class TestAsking:

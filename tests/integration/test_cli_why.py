@@ -357,6 +357,22 @@ class TestUnattended:
         codes = [finding["code"] for finding in captf.why(case)["findings"]]
         assert codes == ["NotReconciled", "Abandoned"]
 
+    def test_what_a_person_has_just_asked_for_is_not_late(self, captf: CommandLine, case: Case) -> None:
+        DELETIONS["state lost"](case)
+        case.advance(600)
+        case.abandon()
+        assert first(captf, case)["code"] == "Abandoned"
+        case.advance(181)
+        assert first(captf, case)["code"] == "NotReconciled"
+
+    def test_a_destroy_whose_backoff_has_just_ended_is_not_late(self, captf: CommandLine, case: Case) -> None:
+        case.destroying()
+        waits = case.fail(4)
+        case.advance(waits[-1])
+        assert first(captf, case)["code"] == "DestroyDue"
+        case.advance(181)
+        assert first(captf, case)["code"] == "NotReconciled"
+
     def test_a_new_object_that_nobody_looks_at(self, captf: CommandLine, case: Case) -> None:
         case.add()
         assert captf.why(case)["summary"] == "it is new, and no manager has looked at it yet"
@@ -431,6 +447,21 @@ class TestLive:
         assert says in finding["title"]
         assert finding["since"] is not None
         assert finding["ends"]
+
+    def test_an_adopted_object_waits_for_no_first_apply(self, captf: CommandLine, machine_case: Case) -> None:
+        case = machine_case
+        LIVE["found retained"](case)
+        case.spec(adoptRetainedState=True)
+        case.settle()
+        assert case.says("ApplyJobSucceeded") == "Unknown/NoApplyYet"
+        assert captf.why(case)["summary"].startswith("nothing is wrong; it is Ready since")
+
+    def test_a_lost_state_without_a_backup_leaves_a_way_out(self, captf: CommandLine, case: Case) -> None:
+        case.provision()
+        case.remove_secrets([*case.states(), *case.backups()])
+        case.settle()
+        assert "delete it; the deletion is held until you choose" in purposes(first(captf, case))
+        assert "if none is left, delete the object" in case.message("StateReadable")
 
     def test_a_backoff_names_the_next_attempt(self, captf: CommandLine, case: Case) -> None:
         LIVE["first apply failed"](case)

@@ -19,9 +19,9 @@ from tests.situations import (
     paused_deletion,
     refuse_identity,
 )
-from tests.world import TEAM, World
+from tests.world import IDENTITY, TEAM, World
 
-from captf_controllers.api.kinds import CLUSTER
+from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER_IDENTITY
 from captf_runtime.objects import LEASE, labels_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "deletion.md"
@@ -79,6 +79,12 @@ def is_withdrawn(case: Case, _: str) -> None:
     assert "captf.io/abandon-infrastructure" not in case.annotations
 
 
+def is_let_in_beside_the_others(case: Case, _: str) -> None:
+    identity = case.world.client.get(TERRAFORM_CLUSTER_IDENTITY, IDENTITY)
+    assert identity["spec"]["allowedNamespaces"]["list"] == ["elsewhere", TEAM]
+    destroy_starts(case, _)
+
+
 def identity_refused(case: Case) -> None:
     case.provision()
     refuse_identity(case.world)
@@ -101,7 +107,7 @@ WITH = {
     "destroy-fails": Runbook(DELETIONS["destroy failed"], says("boom", "x.r0")),
     "inputs-gone": Runbook(DELETIONS["inputs gone"], released),
     "identity-look": Runbook(identity_refused, says("IdentityAllowed=False/NamespaceNotAllowed", "cloud")),
-    "identity-refused": Runbook(identity_refused, destroy_starts),
+    "identity-refused": Runbook(identity_refused, is_let_in_beside_the_others),
     "lease": Runbook(DELETIONS["run lease held"], says("captf-of-another")),
     "locked": Runbook(DELETIONS["state locked"], is_unlocked),
     "dependents": Runbook(dependents, says("terraformmachine", "/a", "/b"), "TerraformCluster"),
@@ -180,6 +186,27 @@ def test_the_variables_are_set_by_the_commands_that_the_page_gives(
     (setting,) = [block for block in BLOCK.findall(PAGE.read_text()) if block.startswith("kind=")]
     ran = Shell(case.world, tmp_path).run(setting + 'echo "$kind/$namespace/$name/$suffix"')
     assert ran.text.strip() == f"terraformmachine/{TEAM}/m1/{case.suffix}"
+
+
+def test_what_an_object_without_a_state_left_is_discarded_too(
+    case_of: Callable[[str], Case], tmp_path: Path
+) -> None:
+    case = case_of("TerraformMachine")
+    case.provision()
+    case.remove_secrets([*case.states(), *case.backups()])
+    case.spec(deletionPolicy="Retain")
+    case.delete(keep=False)
+    case.reconcile()
+    case.world.add(case.kind, case.name, cluster=case.cluster)
+    case.settle()
+    assert case.says("StateReadable") == "False/RetainedStateFound"
+    shell = Shell(case.world, tmp_path, between=lambda: manage(case))
+    shell.variables = {"kind": case.kind.lower(), "namespace": TEAM, "name": case.name, "suffix": case.suffix}
+    ran = shell.run(RUNBOOKS["discard"])
+    assert ran.code == 0, ran.text
+    for _ in range(4):
+        manage(case)
+    starts_afresh(case, ran.text)
 
 
 @pytest.fixture

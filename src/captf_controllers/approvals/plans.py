@@ -141,6 +141,15 @@ def counts(summary: PlanSummary) -> str:
     )
 
 
+def approve_own_command(namespace: str, name: str) -> str:
+    """The command that approves a plan as whoever runs it, for a shell; too long for a message."""
+    whoami = "$(kubectl auth whoami -o jsonpath='{.status.userInfo.username}')"
+    return (
+        f"kubectl patch terraformplan -n {namespace} {name} --type merge "
+        rf'''-p "{{\"spec\":{{\"approved\":true,\"approvedBy\":\"{whoami}\"}}}}"'''
+    )
+
+
 def approve_command(namespace: str, name: str) -> str:
     """The command that approves a plan, with the approver's own user name to fill in."""
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import labels, names
 from captf_controllers.api.kinds import OWNER_KINDS, TERRAFORM_CLUSTER
-from captf_controllers.approvals.plans import approve_command
+from captf_controllers.approvals.plans import approve_own_command
 from captf_controllers.cli.diagnosis import Exit
 from captf_controllers.cli.examination import Examination
 from captf_controllers.deletion import ways_out
@@ -60,6 +60,16 @@ def restore(found: Examination) -> Exit:
     return Exit(
         f"restore a backup of the state ({listed})", (ways_out.restore(found.subject, serial).command,)
     )
+
+
+def restore_or_give_up(found: Examination) -> tuple[Exit, ...]:
+    """Restoring a backup of a live object; without one there is its deletion, whose hold leads on."""
+    if found.backups is None or found.complete_serials:
+        return (restore(found),)
+    give_up = (
+        "give the object up: delete it; the deletion is held until you choose captf retain or captf abandon"
+    )
+    return (restore(found), Exit(give_up))
 
 
 def confirm(found: Examination) -> tuple[Exit, ...]:
@@ -210,8 +220,8 @@ def approve(found: Examination) -> tuple[Exit, ...]:
     return (
         Exit("read the plan", (f"kubectl get terraformplan -n {namespace} {plan} -o yaml",)),
         Exit(
-            "approve it, with your own user name as kubectl auth whoami tells it",
-            (approve_command(namespace, plan),),
+            "approve it in your own name",
+            (approve_own_command(namespace, plan),),
         ),
     )
 

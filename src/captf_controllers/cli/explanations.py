@@ -33,7 +33,7 @@ class Explanation:
 
 
 def _restores(found: Examination) -> tuple[Exit, ...]:
-    return (exits.restore(found),)
+    return exits.restore_or_give_up(found)
 
 
 def _restores_or_confirms(found: Examination) -> tuple[Exit, ...]:

@@ -150,6 +150,15 @@ def preview(found: Examination, verb: Verb, inventory: Inventory, effect: Effect
     """What a person reads before the question. Addresses and counts, never a value."""
     subject = found.subject
     name = f"{subject.kind} {subject.namespace}/{subject.name}"
+    earlier = _earlier_uid(found)
+    if earlier:
+        yield f"{name}: the state found under its name is that of an earlier object."
+        yield ""
+        yield "A deletion of this object leaves that state, its backups and its inputs as they are, whatever is set;"
+        yield f"they bear {labels.RETAINED_FROM_UID}={earlier}. captf why says how to adopt or discard them."
+        yield ""
+        yield f"When it acts: {one_line(effect.text)}."
+        return
     if verb == "abandon":
         yield f"{name}: its infrastructure is left running, and nothing tracks it any more."
     else:
@@ -161,6 +170,13 @@ def preview(found: Examination, verb: Verb, inventory: Inventory, effect: Effect
     yield from _secrets(found, verb)
     yield ""
     yield f"When it acts: {one_line(effect.text)}."
+
+
+def _earlier_uid(found: Examination) -> str:
+    """The UID of the object that retained the state found, unless this object adopts it; empty without one."""
+    if found.facts is None or found.facts.adopt_retained:
+        return ""
+    return found.facts.retained.foreign_uid
 
 
 def _addresses(inventory: Inventory) -> Iterator[str]:
@@ -187,6 +203,9 @@ def _secrets(found: Examination, verb: Verb) -> Iterator[str]:
             f"{len(kept.states)} state, {len(kept.backups)} backup (serials: {serials}) and "
             f"{len(kept.inputs)} inputs Secrets"
         )
+    if kept is not None and not (kept.states or kept.backups or kept.inputs):
+        yield f"{'Kept' if verb == 'retain' else 'Lost'}: nothing; no state, backup or inputs Secret of it is left."
+        return
     if verb == "retain":
         yield f"Kept: {counts}, labelled {labels.RETAINED_FROM_UID}={subject.uid}."
         yield "Removed: the state lock, the plan key, the leases, the object's place on the credential mirror."

@@ -439,9 +439,14 @@ def _scan(found: Examination) -> Iterator[Finding]:
         if condition is None or condition.reason in _HARMLESS:
             continue
         good = FALSE if type_ in NEGATIVE_POLARITY else TRUE
-        if condition.status == good:
+        if condition.status == good or _applied_elsewhere(found, condition):
             continue
         yield _explained(found, _observed(condition), condition.last_transition_time)
+
+
+def _applied_elsewhere(found: Examination, condition: Condition) -> bool:
+    """No Job of this object applied, and none is due: its state was adopted, or came with a move."""
+    return condition.reason == reasons.NO_APPLY_YET and found.conditions.is_true(types.INPUTS_APPLIED)
 
 
 def _explained(found: Examination, seen: Observation, since: datetime | None) -> Finding:
@@ -538,7 +543,9 @@ def _unattended(found: Examination, findings: list[Finding], managers: Managers)
     if deleted is not None:
         taken_up = found.conditions.is_true(types.DELETING)
         due = bool(findings) and findings[0].ends.startswith("the next pass")
-        if found.now - deleted < (PATIENCE if taken_up else ATTENTION) or (taken_up and not due):
+        if taken_up and (not due or found.now - _due_since(found, deleted) < PATIENCE):
+            return None
+        if not taken_up and found.now - deleted < ATTENTION:
             return None
         what = "no manager has looked at the deletion" if not taken_up else "what is due does not happen"
     elif not found.conditions.items:
@@ -558,6 +565,22 @@ def _unattended(found: Examination, findings: list[Finding], managers: Managers)
     return Finding(
         "NotReconciled", what, message, ends="a manager looks at it", exits=exits.find_manager(found)
     )
+
+
+def _due_since(found: Examination, deleted: datetime) -> datetime:
+    """Since when a step of a deletion may be due: the last thing that could have made it so.
+
+    That is the deletion, a later write to the object (a person's request, a condition of the manager), the
+    end of a Job, or the end of the backoff after it.
+    """
+    fields = (found.obj.get("metadata") or {}).get("managedFields") or []
+    times = [deleted, *(parse_time(entry["time"]) for entry in fields if entry.get("time"))]
+    times += [job.finished_at for job in found.finished]
+    failures = count_failures(found.finished, "destroy")
+    if failures.newest_finish is not None:
+        delay = retry_delay(failures.n, found.config.jobs.failed_limit)
+        times.append(failures.newest_finish + timedelta(seconds=delay))
+    return max(times)
 
 
 def _manager_state(leases: tuple[ManagerLease, ...] | None, now: datetime) -> str:

@@ -209,7 +209,8 @@ def _live_message(scope: Scope, hold: Hold) -> str:
         way = ways_out.confirm(scope.subject, hold.job)
         return f"{cause}. No Job runs until that is settled; {way.phrase}"
     way = ways_out.restore(scope.subject)
-    return f"{cause}. No Job runs until a state can be read; {way.phrase}"
+    give_up = "if none is left, delete the object: its deletion is held and names the ways to let it go"
+    return f"{cause}. No Job runs until a state can be read; {way.phrase}; {give_up}"
 
 
 def follow_up(scope: Scope, books: Books, view: StateView) -> None:
