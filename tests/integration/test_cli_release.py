@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import state_secrets
 from tests.command_line import CommandLine
 from tests.deletion_case import Case
 from tests.situations import DELETIONS, LIVE, dependents, paused_deletion
 from tests.world import TEAM, World
 
 from captf_controllers.cli import release_commands
-from captf_runtime.objects import labels_of
+from captf_runtime.objects import labels_of, name_of
 from captf_runtime.testing.faults import Match, forbidden
 
 
@@ -260,6 +261,25 @@ class TestNothingOfItsOwn:
         case.reconcile()
         assert case.released
         assert {labels_of(secret)["captf.io/retained-from-uid"] for secret in case.states()} == {earlier}
+
+    @pytest.mark.parametrize("verb", ["abandon", "retain"])
+    def test_an_empty_state_does_not_say_that_nothing_runs_while_an_apply_is_unknown(
+        self, captf: CommandLine, machine_case: Case, verb: str
+    ) -> None:
+        case = machine_case
+        case.add()
+        case.settle()
+        job = case.job("apply")
+        case.world.start_pod(job)
+        empty = state_secrets.payload(state_secrets.document(serial=1, resources=0))
+        case.world.write_state(case.kind, case.name, cluster=case.cluster, payload=empty)
+        case.end("no-result")
+        case.reconcile()
+        case.delete()
+        case.reconcile()
+        assert case.says("StateReadable") == "False/ApplyOutcomeUnknown"
+        text = captf.run(verb, case.kind, case.name).text
+        assert f"and whatever Job {name_of(job)} created without a word:\n  (unknown)" in text
 
     @pytest.mark.parametrize(("verb", "word"), [("abandon", "Lost"), ("retain", "Kept")])
     def test_it_says_when_no_secret_is_left(

@@ -463,6 +463,14 @@ class TestLive:
         assert "delete it; the deletion is held until you choose" in purposes(first(captf, case))
         assert "if none is left, delete the object" in case.message("StateReadable")
 
+    def test_no_attempt_is_promised_while_nobody_knows_what_was_created(
+        self, captf: CommandLine, case: Case
+    ) -> None:
+        LIVE["unconfirmed"](case)
+        unknown, *others = captf.why(case)["findings"]
+        assert unknown["ends"].startswith("somebody confirms that it created nothing")
+        assert [finding["nextLook"] for finding in others] == [None]
+
     def test_a_backoff_names_the_next_attempt(self, captf: CommandLine, case: Case) -> None:
         LIVE["first apply failed"](case)
         assert first(captf, case)["nextLook"] == "2026-01-01T00:01:00Z"

@@ -79,7 +79,7 @@ def confirm(found: Examination) -> tuple[Exit, ...]:
         return ()
     return (
         Exit(
-            f"apply anew, after checking at the provider that Job {job} created nothing",
+            f"apply anew, after checking at the provider that Job {job} created nothing or removing what it did",
             (ways_out.confirm(found.subject, job).command,),
         ),
     )

@@ -191,7 +191,9 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = MappingProxyType(
         ),
         reasons.STATE_INCONSISTENT: Explanation("its state is not complete", _STATE, _restores),
         reasons.APPLY_OUTCOME_UNKNOWN: Explanation(
-            "nobody knows what its first apply created", _STATE, _restores_or_confirms
+            "nobody knows what its first apply created",
+            "somebody confirms that it created nothing, or a state shows what it did; no Job runs until then",
+            _restores_or_confirms,
         ),
         reasons.STATE_LOCKED: Explanation(
             "its state is locked by somebody else",

@@ -17,7 +17,10 @@ from captf_runtime.objects import SECRET, format_time
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Addresses and where they were read; ``source`` alone says why there are none to show."""
+    """Addresses and where they were read; ``source`` alone says why there are none to show.
+
+    ``known`` is False where there may be more than the addresses.
+    """
 
     source: str
     addresses: tuple[str, ...] = ()
@@ -32,7 +35,13 @@ def of_state(client: Client, found: Examination) -> Inventory:
     if reading.state is not None:
         secrets = fetch_state(client, found.subject.namespace, found.suffix)
         addresses = managed_addresses(names.state_secret(found.suffix), secrets)
-        return Inventory(f"the state of serial {reading.state.serial}", addresses)
+        source = f"the state of serial {reading.state.serial}"
+        if found.unconfirmed_apply:
+            job = found.unconfirmed_apply
+            return Inventory(
+                f"{source}, and whatever Job {job} created without a word", addresses, known=False
+            )
+        return Inventory(source, addresses)
     for backup in found.backups or ():
         addresses_of_it = of_backup(client, found.subject.namespace, backup) if backup.complete else None
         if addresses_of_it is not None:

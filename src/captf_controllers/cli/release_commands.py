@@ -187,7 +187,7 @@ def _addresses(inventory: Inventory) -> Iterator[str]:
     yield from (f"  {address}" for address in inventory.addresses[:SHOWN])
     if count > SHOWN:
         yield f"  … and {count - SHOWN} more (captf state list shows all)"
-    yield f"  {count} resource instance{'s' if count != 1 else ''} in all"
+    yield f"  {count} resource instance{'s' if count != 1 else ''} in all{'' if inventory.known else ' that are known'}"
 
 
 def _secrets(found: Examination, verb: Verb) -> Iterator[str]:

@@ -470,6 +470,8 @@ def _next_attempt(found: Examination, seen: Observation) -> datetime | None:
     """When a failed operation is tried again: the end of its backoff, None when there is none."""
     if seen.status != FALSE or found.active is not None:
         return None
+    if not found.deleting and found.conditions.reason(types.STATE_READABLE) in reasons.STATE_HOLDS:
+        return None
     for op in _RETRIED.get(seen.type, ()):
         failures = count_failures(found.finished, op)
         if failures.newest_finish is not None:
