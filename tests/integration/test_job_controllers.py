@@ -111,8 +111,9 @@ def test_failure(place: Place) -> None:
 
 
 def test_deadline(place: Place) -> None:
-    # Long enough for the controller to have made the pod, which it counts as failed, on a busy machine.
-    job = place.end_of("exec sleep 60", backoffLimit=0, activeDeadlineSeconds=5)
+    # Long enough for the controller to have made the pod, which it counts as failed, on a busy machine. With no retries
+    # left, one whose write of the deadline is in conflict would name the failed pod for the reason.
+    job = place.end_of("exec sleep 60", backoffLimit=6, activeDeadlineSeconds=5)
     reason = {"reason": "DeadlineExceeded", "message": "Job was active longer than specified deadline"}
     assert without_times(job["status"]) == {
         "conditions": [condition("Failed", **reason)],

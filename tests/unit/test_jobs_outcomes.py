@@ -140,6 +140,23 @@ def test_flags(job_fields, pod_fields, expected):
     assert flags(classify(view, pods)) == expected
 
 
+@pytest.mark.parametrize(
+    ("ended", "pod_fields", "expected"),
+    [
+        (3600, {"message": result(kind="interrupted")}, {"deadline"}),
+        (3601, {"message": "", "disruption": "EvictionByEvictionAPI"}, {"deadline"}),
+        (3599, {"message": result(kind="interrupted")}, {"interrupted"}),
+        (3600, {"message": result(kind="step")}, set()),
+        (3600, {"message": ""}, set()),
+    ],
+)
+def test_a_run_stopped_no_sooner_than_the_deadline_was_stopped_at_it(ended, pod_fields, expected):
+    """The Job controller looked twice, and the second time it saw the pod that it had stopped as a failed one."""
+    raw = job_object(outcome="Failed", reason="BackoffLimitExceeded", finished=ended)
+    raw.setdefault("spec", {})["activeDeadlineSeconds"] = 3600
+    assert flags(classify(view_job(raw), [pod(**pod_fields)])) == expected
+
+
 def test_a_success_reported_by_a_failed_job_is_not_trusted():
     assert not classify(job(outcome="Failed"), [pod(message=result())]).succeeded
 

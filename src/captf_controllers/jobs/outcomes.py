@@ -57,6 +57,7 @@ class FinishedJob:
     result: RunResult | None = None
     pod: PodFacts | None = None
     pods_running: bool = False
+    stopped_late: bool = False
 
     @property
     def name(self) -> str:
@@ -75,8 +76,12 @@ class FinishedJob:
 
     @property
     def deadline(self) -> bool:
-        """Whether it was killed at its deadline."""
-        return self.job.deadline_exceeded
+        """Whether it was killed at its deadline.
+
+        A Job controller whose write of that was in conflict looks again, finds the pod that it had stopped failed,
+        and names that for the reason. So a run that was stopped no sooner than the deadline was stopped at it.
+        """
+        return self.job.deadline_exceeded or self.stopped_late
 
     @property
     def finished_at(self) -> datetime:
@@ -144,11 +149,13 @@ def classify(job: JobView, pods: Sequence[PodFacts]) -> FinishedJob:
             pods_running=running,
         )
     kind = result.error.known_kind if result is not None and result.error is not None else ""
-    disrupted = result is None and pod is not None and pod.disrupted
+    stopped = kind == "interrupted" or (result is None and pod is not None and pod.disrupted)
+    at_deadline = job.deadline_exceeded or job.overran
     return FinishedJob(
         job=job,
         succeeded=False,
-        interrupted=(kind == "interrupted" or disrupted) and not job.deadline_exceeded,
+        interrupted=stopped and not at_deadline,
+        stopped_late=stopped and job.overran,
         blocked=kind == "blocked" and job.op == "apply",
         plan_changed=kind == "plan-changed" and job.op == "apply",
         pull_failed=pod is not None and pod.pull_failure is not None,

@@ -61,7 +61,8 @@ class JobView:
     """One Job of a Terraform object.
 
     `op` is "" and `attempt` None where the label is missing or makes no sense. Times are aware UTC; `started`
-    is when the Job controller began with it and `finished` when its terminal condition was set.
+    is when the Job controller began with it and `finished` when its terminal condition was set. `overran`: it failed
+    no sooner than its deadline, whatever the reason of its condition.
     """
 
     namespace: str
@@ -75,6 +76,7 @@ class JobView:
     phase: JobPhase
     finished: datetime | None
     deadline_exceeded: bool
+    overran: bool
     deleting: bool
     owner_uid: str
     owner_kind: str
@@ -123,7 +125,10 @@ def view_job(job: Mapping[str, Any]) -> JobView:
     if phase is not JobPhase.RUNNING:
         finished = _time(terminal.get("lastTransitionTime")) or _time(status.get("completionTime")) or created
     controller = controller_of(job)
-    pod_spec = _mapping(_mapping(_mapping(job.get("spec")).get("template")).get("spec"))
+    spec = _mapping(job.get("spec"))
+    pod_spec = _mapping(_mapping(spec.get("template")).get("spec"))
+    started = _time(status.get("startTime"))
+    limit = spec.get("activeDeadlineSeconds")
     op = job_labels.get(labels.OP, "")
     return JobView(
         namespace=namespace_of(job),
@@ -133,10 +138,15 @@ def view_job(job: Mapping[str, Any]) -> JobView:
         op=op if op in OPERATIONS else "",
         attempt=_attempt(job_labels.get(labels.ATTEMPT, "")),
         created=created,
-        started=_time(status.get("startTime")),
+        started=started,
         phase=phase,
         finished=finished,
         deadline_exceeded=phase is JobPhase.FAILED and terminal.get("reason") == "DeadlineExceeded",
+        overran=phase is JobPhase.FAILED
+        and isinstance(limit, int)
+        and started is not None
+        and finished is not None
+        and (finished - started).total_seconds() >= limit,
         deleting=is_deleting(job),
         owner_uid=controller.uid if controller is not None else "",
         owner_kind=job_labels.get(labels.OWNER_KIND, ""),
