@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.integration.raw_http import Raw
 from tests.integration.widgets import DEFINITION, DEFINITIONS, NAME, RESOURCE, definition, widget
 
-from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.apiserver import ApiServer, reading
+from captf_runtime.testing.apiserver import watch as watching
 from captf_runtime.testing.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -119,6 +122,24 @@ def test_watches_end_when_their_kind_is_defined_anew(server: ApiServer, raw: Raw
     raw.delete(f"{DEFINITIONS}/{NAME}")
     assert [event["type"] for event in again][-1] == "DELETED"
     eventually(lambda: raw.get(RESOURCE).code == 404)
+
+
+@pytest.mark.requirement("AS15", "AS26")
+def test_a_watch_that_was_being_opened_while_its_kind_went_ends(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = threading.Event()
+
+    def late(*arguments: Any) -> None:
+        assert gone.wait(10)
+        watching.serve(*arguments)
+
+    monkeypatch.setattr(reading, "serve", late)
+    watch = raw.watch(f"{RESOURCE}?watch=1&timeoutSeconds=60")
+    raw.delete(f"{DEFINITIONS}/{NAME}")
+    eventually(lambda: raw.get(RESOURCE).code == 404)
+    gone.set()
+    assert list(watch) == []
 
 
 @pytest.mark.requirement("AS5")

@@ -164,6 +164,7 @@ class Reading:
             self._limits.bookmark_interval,
             initial,
             self._limits.watch_buffer,
+            self._backend.store.dismissals(resource.storage),
         )
         stream = call.exchange.stream(media.content_type, dict(call.header_pairs()))
 

@@ -124,6 +124,7 @@ class Table:
     history: deque[Change] = field(default_factory=deque)
     compacted: int = 0
     listeners: list[Listener] = field(default_factory=list)
+    dismissals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +285,15 @@ class Store:
     def dismiss(self, table: str) -> None:
         """Tell the listeners of a table that there will be no more: what it holds is served no longer, or otherwise."""
         with self.lock:
-            for listener in self.table(table).listeners:
+            found = self.table(table)
+            found.dismissals += 1
+            for listener in found.listeners:
                 listener.dismiss()
+
+    def dismissals(self, table: str) -> int:
+        """How often the listeners of a table have been dismissed."""
+        with self.lock:
+            return self.table(table).dismissals
 
     def cut_listeners(self) -> int:
         """Cut every listener off, as a network that fails does; returns how many there were."""

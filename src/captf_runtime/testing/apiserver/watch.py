@@ -58,6 +58,7 @@ class WatchOptions:
     bookmark_interval: float = 60.0
     initial_events: bool = False
     buffer: int = 10_000
+    dismissals: int = 0
 
 
 class Watcher:
@@ -160,6 +161,9 @@ def serve(
                 stream.finish()
                 return
         store.subscribe(table, watcher)
+        if store.dismissals(table) != options.dismissals:
+            # What it would watch was defined anew while it was being opened.
+            watcher.dismiss()
     try:
         for record in initial:
             if selection.holds(record) and not send("ADDED", event_line("ADDED", view.event(record))):
