@@ -14,6 +14,7 @@ from tests.situations import DELETIONS, LIVE, dependents, paused_deletion
 from tests.world import TEAM, World
 
 from captf_controllers.api.kinds import TERRAFORM_PLAN
+from captf_runtime.objects import name_of
 
 #: What needs a node: the output of a pod.
 NOT_HERE = ("kubectl logs ",)
@@ -55,6 +56,21 @@ def test_the_commands_of_a_cluster_with_dependents_run(
     for command in captf.commands(cluster_case):
         ran = shell.run(command)
         assert ran.code == 0, f"{command}\n{ran.text}"
+
+
+def test_what_an_abandon_loses_is_saved_by_the_commands_that_it_prints(
+    machine_case: Case, captf: CommandLine, shell: Shell, tmp_path: Path
+) -> None:
+    case = machine_case
+    DELETIONS["destroy failed"](case)
+    printed = captf.run("abandon", case.kind, case.name).text
+    commands = [line.strip() for line in printed.splitlines() if line.startswith("  kubectl ")]
+    assert len(commands) == 3
+    for command in commands:
+        assert shell.run(command).code == 0
+    saved = "".join(file.read_text() for file in tmp_path.glob(f"{case.name}-*.yaml"))
+    for name in (*map(name_of, case.states()), *map(name_of, case.backups()), *case.inputs_secrets):
+        assert f"  name: {name}\n" in saved
 
 
 def test_a_plan_is_approved_in_the_name_of_whoever_pastes_the_command(

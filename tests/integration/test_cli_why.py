@@ -434,7 +434,11 @@ class TestLive:
             ("locked", "StateLocked", "its state is locked by somebody else"),
             ("identity refused", "NamespaceNotAllowed", "the identity does not allow this namespace"),
             ("restore failed", "RestoreFailed", "the requested restore failed"),
-            ("restore not found", "RestoreBackupNotFound", "the requested backup does not exist"),
+            (
+                "restore not found",
+                "RestoreBackupNotFound",
+                "the requested backup does not exist or is damaged",
+            ),
         ],
     )
     def test_what_stops_it(
@@ -470,6 +474,15 @@ class TestLive:
         unknown, *others = captf.why(case)["findings"]
         assert unknown["ends"].startswith("somebody confirms that it created nothing")
         assert [finding["nextLook"] for finding in others] == [None]
+
+    def test_a_damaged_backup_is_not_offered(self, captf: CommandLine, case: Case) -> None:
+        DELETIONS["state lost"](case)
+        assert "restore a backup of the state (complete ones: 1)" in purposes(first(captf, case))
+        (backup,) = case.backups()
+        case.world.client.patch(SECRET, name_of(backup), {"data": {"tfstate": "Z2FyYmFnZQ=="}}, TEAM)
+        offered = purposes(first(captf, case))
+        assert "complete ones" not in offered
+        assert "no complete backup exists here, and what there is of backups is damaged" in offered
 
     def test_a_backoff_names_the_next_attempt(self, captf: CommandLine, case: Case) -> None:
         LIVE["first apply failed"](case)

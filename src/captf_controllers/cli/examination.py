@@ -45,7 +45,7 @@ from captf_controllers.observability.conditions import Conditions
 from captf_controllers.reconcile import config as configuration
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.owners import Owners, find_owners
-from captf_controllers.state.backups import BackupSet, list_backups
+from captf_controllers.state.backups import BackupSet, list_backups, verify_backup
 from captf_controllers.state.lock import Lock, read_lock
 from captf_controllers.state.reader import read_state
 from captf_controllers.state.reading import StateReading
@@ -87,6 +87,8 @@ class Examination:
     when one of them could not be read. ``paused_by`` names what pauses the object, ``pending_plan`` the live
     TerraformPlan of it that nobody approved. ``pod`` is the newest pod
     of the active Job. ``reading`` is the state without anything of it that is secret but its outputs.
+    ``damaged`` names the complete backups that do not have the digest that they were taken with; they are read
+    only when there is no state that reads.
     """
 
     obj: Object
@@ -112,6 +114,7 @@ class Examination:
     pending_plan: str
     namespace_terminating: bool
     not_read: tuple[str, ...] = ()
+    damaged: frozenset[str] = frozenset()
 
     @property
     def conditions(self) -> Conditions:
@@ -146,8 +149,9 @@ class Examination:
 
     @property
     def complete_serials(self) -> tuple[int, ...]:
-        """The serials that have a complete backup, newest backup first, each once."""
-        found = [item.serial for item in self.backups or () if item.complete]
+        """The serials that have a complete backup, newest backup first, each once; no damaged one."""
+        whole = [item for item in self.backups or () if item.complete and item.name not in self.damaged]
+        found = [item.serial for item in whole]
         return tuple(dict.fromkeys(found))
 
 
@@ -189,6 +193,7 @@ class _Examiner:
         reading = self.attempt(lambda: read_state(self.client, namespace, owner.suffix))
         config = _as_recorded(config, records, reading, obj)
         kept = self.attempt(lambda: find_kept(self.client, ObjectNames(kind, namespace, name)))
+        backups = self.attempt(lambda: list_backups(self.client, namespace, owner.suffix))
         examination = Examination(
             obj=obj,
             now=now,
@@ -208,10 +213,11 @@ class _Examiner:
             lock=self.attempt(lambda: read_lock(self.client, owner)),
             reading=reading,
             kept=kept,
-            backups=self.attempt(lambda: list_backups(self.client, namespace, owner.suffix)),
+            backups=backups,
             facts=None,
             pending_plan=self.attempt(lambda: self._pending_plan(owner), quiet=True) or "",
             namespace_terminating=bool(self.attempt(lambda: self._terminating(namespace), quiet=True)),
+            damaged=self._damaged(namespace, reading, backups),
         )
         facts = None
         if not self.denied:
@@ -229,6 +235,17 @@ class _Examiner:
             if not quiet:
                 self.denied[permission(error)] = None
             return None
+
+    def _damaged(
+        self, namespace: str, reading: StateReading | None, backups: tuple[BackupSet, ...] | None
+    ) -> frozenset[str]:
+        if reading is None or reading.state is not None:
+            return frozenset()
+        sets = [item for item in backups or () if item.complete and item.digest]
+        checked = self.attempt(
+            lambda: [item.name for item in sets if not verify_backup(self.client, namespace, item)]
+        )
+        return frozenset(checked or ())
 
     def _terminating(self, namespace: str) -> bool:
         try:

@@ -54,7 +54,10 @@ def restore(found: Examination) -> Exit:
     """Restoring a backup: the newest complete one is in the command, the others are named."""
     serials = found.complete_serials
     if found.backups is not None and not serials:
-        return Exit("bring the state back only from a copy of your own: no complete backup exists here")
+        harmed = ", and what there is of backups is damaged" if found.damaged else ""
+        return Exit(
+            f"bring the state back only from a copy of your own: no complete backup exists here{harmed}"
+        )
     listed = f"complete ones: {', '.join(map(str, serials))}" if serials else "captf state backups lists them"
     serial = str(serials[0]) if serials else ways_out.SERIAL
     return Exit(

@@ -212,7 +212,7 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = MappingProxyType(
             exits.restore_again,
         ),
         reasons.RESTORE_BACKUP_NOT_FOUND: Explanation(
-            "the requested backup does not exist",
+            "the requested backup does not exist or is damaged",
             "captf.io/restore-state names a complete backup, or is removed",
             exits.restore_again,
         ),

@@ -195,6 +195,10 @@ def _secrets(found: Examination, verb: Verb) -> Iterator[str]:
     where = f"kubectl get secrets -n {subject.namespace}"
     state = names.state_selector(found.suffix)
     backups = names.backup_selector(found.suffix)
+    inputs = (
+        names.durable_inputs_secret(subject.kind, subject.name),
+        names.applied_inputs_secret(subject.kind, subject.name),
+    )
     if kept is None:
         counts = "the state Secrets, their backups and the inputs Secrets"
     else:
@@ -217,8 +221,12 @@ def _secrets(found: Examination, verb: Verb) -> Iterator[str]:
             yield "The namespace is being deleted and takes them with it: save them first."
         return
     yield f"Lost: {counts}. Save them first if you may need them:"
-    yield f"  {where} -l {state} -o yaml > {subject.name}-state.yaml"
-    yield f"  {where} -l {backups} -o yaml > {subject.name}-backups.yaml"
+    if kept is None or kept.states:
+        yield f"  {where} -l {state} -o yaml > {subject.name}-state.yaml"
+    if kept is None or kept.backups:
+        yield f"  {where} -l {backups} -o yaml > {subject.name}-backups.yaml"
+    if kept is None or kept.inputs:
+        yield f"  {where} {' '.join(inputs)} --ignore-not-found -o yaml > {subject.name}-inputs.yaml"
     yield "Kept: nothing of CAPTF's. captf retain keeps all of it."
 
 

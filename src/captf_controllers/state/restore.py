@@ -105,8 +105,8 @@ def not_found_message(value: str) -> str:
     shown = value.strip()
     quoted = f'"{shown[:64]}…"' if len(shown) > 64 else f'"{shown}"'
     return (
-        f"{keys.RESTORE_STATE} names {quoted}, and there is no complete backup of that serial: set a "
-        "serial that status.stateBackups lists, or remove the annotation"
+        f"{keys.RESTORE_STATE} names {quoted}, and there is no complete and undamaged backup of that serial: "
+        "set another serial that status.stateBackups lists, or remove the annotation"
     )
 
 
