@@ -12,7 +12,7 @@ from tests.situations import DELETIONS, LIVE, LOCK_HOLDER, dependents, lock, pau
 from tests.world import IDENTITY, TEAM, World
 
 from captf_controllers.api import reasons
-from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_PLAN
+from captf_controllers.api.kinds import CLUSTER, MACHINE, TERRAFORM_CLUSTER_IDENTITY, TERRAFORM_PLAN
 from captf_controllers.cli.connection import Place, connect
 from captf_controllers.cli.diagnosis import OWN_CODES
 from captf_controllers.cli.examination import Examination, examine
@@ -474,6 +474,14 @@ class TestLive:
         unknown, *others = captf.why(case)["findings"]
         assert unknown["ends"].startswith("somebody confirms that it created nothing")
         assert [finding["nextLook"] for finding in others] == [None]
+
+    def test_an_identity_that_is_gone_is_not_to_be_looked_at(self, captf: CommandLine, case: Case) -> None:
+        case.provision()
+        case.world.client.delete(TERRAFORM_CLUSTER_IDENTITY, IDENTITY, propagation_policy="Background")
+        case.settle()
+        finding = first(captf, case)
+        assert finding["code"] == "IdentityNotFound"
+        assert commands(finding) == ["kubectl get terraformclusteridentities"]
 
     def test_a_damaged_backup_is_not_offered(self, captf: CommandLine, case: Case) -> None:
         DELETIONS["state lost"](case)

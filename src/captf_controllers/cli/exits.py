@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from captf_controllers.api import annotations as keys
-from captf_controllers.api import labels, names
+from captf_controllers.api import conditions as types
+from captf_controllers.api import labels, names, reasons
 from captf_controllers.api.kinds import OWNER_KINDS, TERRAFORM_CLUSTER
 from captf_controllers.approvals.plans import approve_own_command
 from captf_controllers.cli.diagnosis import Exit
@@ -160,7 +161,8 @@ def show_owner(found: Examination) -> tuple[Exit, ...]:
 def show_identity(found: Examination) -> tuple[Exit, ...]:
     """Looking at the identity whose credentials the Jobs need."""
     identity = found.config.identity
-    if identity is None:
+    missing = found.conditions.reason(types.IDENTITY_ALLOWED) == reasons.IDENTITY_NOT_FOUND
+    if identity is None or (missing and identity.kind != "Secret"):
         return (Exit("see which identities there are", ("kubectl get terraformclusteridentities",)),)
     if identity.kind == "Secret":
         command = f"kubectl get secret -n {found.subject.namespace} {identity.name}"
