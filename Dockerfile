@@ -4,7 +4,7 @@
 # the libraries around it.
 FROM debian:bookworm-slim AS runner
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends binutils ca-certificates libc-bin patchelf python3 python3-venv \
+ && apt-get install --yes --no-install-recommends binutils ca-certificates libc-bin libpython3.11 patchelf python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY hack hack
