@@ -247,8 +247,11 @@ def test_the_cache_is_bounded(client: Client, namespace: str) -> None:
 # Adoption ------------------------------------------------------------------------------------------
 
 
-def source(minutes: int, inputs_hash: str | None, *, restore: bool = False) -> AdoptionSource:
-    return AdoptionSource("job", NOW + timedelta(minutes=minutes), inputs_hash, restore)
+def source(
+    minutes: int, inputs_hash: str | None, *, restore: bool = False, created: int = -1
+) -> AdoptionSource:
+    order = NOW + timedelta(minutes=minutes), NOW + timedelta(minutes=created)
+    return AdoptionSource("job", order, inputs_hash, restore)
 
 
 def test_the_newer_job_is_the_source_and_an_apply_at_equal_times() -> None:
@@ -257,6 +260,8 @@ def test_the_newer_job_is_the_source_and_an_apply_at_equal_times() -> None:
     assert adoption_source(source(0, "h2:a"), restore) is restore
     assert adoption_source(None, restore) is restore
     assert adoption_source(apply, None) is apply
+    later = source(1, "h2:r", restore=True, created=0)
+    assert adoption_source(apply, later) is later, "it ran after the apply that finished in the same second"
     assert adoption_source(None, None) is None
 
 

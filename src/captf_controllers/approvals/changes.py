@@ -161,7 +161,7 @@ def empty_plan_hash(finished: Sequence[FinishedJob], current_hash: str | None) -
         return plan if _is_empty(plan) else None
     if newest is None or current_hash is None or newest.job.inputs_hash != current_hash:
         return None
-    if newest_apply is not None and newest_apply.finished_at > newest.finished_at:
+    if newest_apply is not None and newest_apply.order > newest.order:
         return None
     return newest.plan_hash if _is_empty(newest.plan_hash) else None
 

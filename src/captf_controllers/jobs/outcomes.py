@@ -89,6 +89,15 @@ class FinishedJob:
         return self.job.finished or self.job.created
 
     @property
+    def order(self) -> tuple[datetime, datetime]:
+        """By this, Jobs of one object compare in the order in which they ran.
+
+        They run one after the other, so of two that finished in the same second, which is as much as Kubernetes
+        records, the one that was created later ran later.
+        """
+        return self.finished_at, self.job.created
+
+    @property
     def counts_as_failure(self) -> bool:
         """Whether it counts toward the backoff of its operation.
 
@@ -182,8 +191,8 @@ def from_marks(job: JobView) -> FinishedJob:
 
 
 def newest_finished(finished: Iterable[FinishedJob]) -> list[FinishedJob]:
-    """Sort by finish time, newest first; equal times by name, descending."""
-    return sorted(finished, key=lambda item: (item.finished_at, item.name), reverse=True)
+    """Sort by finish time, newest first; equal times by creation, then by name, descending."""
+    return sorted(finished, key=lambda item: (item.order, item.name), reverse=True)
 
 
 def collect_finished(client: Verbs, views: Iterable[JobView]) -> list[FinishedJob]:

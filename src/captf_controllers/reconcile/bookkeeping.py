@@ -318,7 +318,7 @@ def _apply_condition(scope: Scope, books: Books) -> None:
     present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
     newest = books.newest("apply", "destroy")
     plan = books.newest("plan")
-    if plan is not None and not plan.succeeded and (newest is None or plan.finished_at > newest.finished_at):
+    if plan is not None and not plan.succeeded and (newest is None or plan.order > newest.order):
         newest = plan
     while newest is not None and newest.op == "destroy" and newest.interrupted:
         # A destroy that was stopped from outside says nothing about the infrastructure.

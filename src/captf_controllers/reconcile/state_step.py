@@ -264,7 +264,7 @@ def _source(job: FinishedJob | None, *, restore: bool) -> AdoptionSource | None:
     if job is None or not job.succeeded:
         return None
     recorded = job.job.annotations.get(keys.INPUTS_HASH)
-    return AdoptionSource(job.name, job.finished_at, recorded, restore)
+    return AdoptionSource(job.name, job.order, recorded, restore)
 
 
 def _mark_applied(scope: Scope, books: Books) -> None:

@@ -25,13 +25,13 @@ class AdoptionSource:
 
     Args:
         job: its name.
-        finished: when it finished.
+        order: when it finished and when it was created, by which such Jobs compare in the order they ran in.
         inputs_hash: its `captf.io/inputs-hash`, None when it bears no such annotation.
         restore: whether it restored a backup rather than applied.
     """
 
     job: str
-    finished: datetime
+    order: tuple[datetime, datetime]
     inputs_hash: str | None
     restore: bool
 
@@ -45,7 +45,7 @@ def adoption_source(apply: AdoptionSource | None, restore: AdoptionSource | None
     """
     if apply is None or restore is None:
         return apply or restore
-    return restore if restore.finished > apply.finished else apply
+    return restore if restore.order > apply.order else apply
 
 
 def adoption_due(source: AdoptionSource | None, state_hash: str) -> bool:
