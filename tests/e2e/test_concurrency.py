@@ -86,11 +86,15 @@ def touch_if_waiting(subject: Subject) -> None:
 
 
 def of_kind(history: History, kind: str, op: str) -> list[str]:
-    """The objects of that kind in whose Jobs of that operation the history shows, one for each Job."""
+    """The objects of that kind whose Jobs of that operation came to an end, one for each Job.
+
+    A Job whose manager was killed before it made the per-run Secret cannot start; it is deleted after a minute and
+    another takes its place.
+    """
     return [
         operation.job.owner_name
         for operation in history.operations()
-        if (operation.job.owner_kind, operation.job.op) == (kind, op)
+        if (operation.job.owner_kind, operation.job.op) == (kind, op) and operation.job.is_finished
     ]
 
 
