@@ -138,8 +138,10 @@ class Run:
         return self._finish(time.monotonic() - started)
 
     def _fail(self, kind: str, step: str | None, tail: str) -> None:
-        text = cut(self.redactor.redact(tail), diagnostics.TAIL_LIMIT)
-        self.result.error = Failure(kind, step, text)
+        self.result.error = self._failure(kind, step, tail).failure
+
+    def _failure(self, kind: str, step: str | None, tail: str) -> RunFailed:
+        return RunFailed(Failure(kind, step, cut(self.redactor.redact(tail), diagnostics.TAIL_LIMIT)))
 
     # Preparation
 
@@ -357,7 +359,7 @@ class Run:
 
     def _stopped(self, kind: str, tail: str) -> RunFailed:
         self.log.warning("run stopped", kind=kind)
-        return RunFailed(Failure(kind, None, cut(self.redactor.redact(tail), diagnostics.TAIL_LIMIT)))
+        return self._failure(kind, None, tail)
 
     def _change(self, name: str, arguments: Sequence[str]) -> None:
         """Runs `apply` or `destroy` with the machine-readable UI, and rescues a state that was not stored."""
@@ -434,10 +436,8 @@ class Run:
             text = f"the state is not the one that the destroy was started for: {found}; {otherwise}"
         except StateSecretsError as error:
             text = f"{error}; {otherwise}"
-        self._fail("step", "destroy", text)
         self.log.error("the destroy does not count", reason=text)
-        assert self.result.error is not None
-        raise RunFailed(self.result.error)
+        raise self._failure("step", "destroy", text)
 
     def _put_backup_in_place(self) -> None:
         """Writes the backup over a state that is missing or that no runtime could read.
