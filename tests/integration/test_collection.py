@@ -82,7 +82,10 @@ class Place:
         self.client.patch(kind, name, patch, self.namespace if kind.namespaced else "")
 
     def settled(self) -> None:
-        """Wait until the collector has dealt with everything before: a pair made now is collected."""
+        """Wait until the collector has dealt with everything before: a pair made now is collected.
+
+        Without it the real collector may not know a dependent yet, and then neither orphans it nor waits for it.
+        """
         marker = f"settled-{uuid.uuid4().hex[:8]}"
         owner = self.create(marker)
         self.create(f"{marker}-child", owner)
@@ -131,6 +134,7 @@ class TestCollector:
         owner = place.create("owner")
         place.create("blocking", owner, block=True, finalizers=(HOLD,))
         place.create("other", owner, finalizers=(HOLD,))
+        place.settled()
         answer = place.delete("owner", "Foreground")
         assert answer["kind"] == "ConfigMap"
         assert finalizers_of(answer) == ["foregroundDeletion"]
@@ -149,6 +153,7 @@ class TestCollector:
     def test_orphan(self, place: Place) -> None:
         owner = place.create("owner")
         place.create("child", owner, block=True)
+        place.settled()
         answer = place.delete("owner", "Orphan")
         assert finalizers_of(answer) == ["orphan"]
         place.gone("owner")
@@ -162,6 +167,7 @@ class TestCollector:
         spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}, "parallelism": 0}
         owner = place.create("job", kind=JOB, spec=spec)
         place.create("child", owner)
+        place.settled()
         answer = place.client.raw("DELETE", JOB.path(place.namespace, "job"))
         assert answer.status == 200
         place.gone("job", JOB)

@@ -28,21 +28,30 @@ class Place:
     client: Client
     namespace: str
 
-    def end_of(self, script: str, **spec: object) -> Object:
-        """Run a Job to its end and return it."""
+    def start(self, script: str, **spec: object) -> None:
+        """Create the Job."""
         container = {"name": "main", "image": IMAGE, "command": ["sh", "-c", script]}
         pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
         job = {"metadata": {"name": "job"}, "spec": {"template": {"spec": pod}, **spec}}
         self.client.create(JOB, job, self.namespace)
+
+    def reported(self, field: str) -> Object:
+        """Wait until the Job's status has a field, and return the Job."""
         deadline = time.monotonic() + WAIT
         pause = threading.Event()
         while True:
             found = self.client.get(JOB, "job", self.namespace)
-            if (found.get("status") or {}).get("conditions"):
+            status = found.get("status") or {}
+            if status.get(field):
                 return found
             if time.monotonic() > deadline:
-                raise AssertionError(f"the Job did not end: {found.get('status')}")
+                raise AssertionError(f"the Job never had {field}: {status}")
             pause.wait(0.02)
+
+    def end_of(self, script: str, **spec: object) -> Object:
+        """Run a Job to its end and return it."""
+        self.start(script, **spec)
+        return self.reported("conditions")
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_apiserver)])
@@ -111,9 +120,12 @@ def test_failure(place: Place) -> None:
 
 
 def test_deadline(place: Place) -> None:
-    # Long enough for the controller to have made the pod, which it counts as failed, on a busy machine. With no retries
-    # left, one whose write of the deadline is in conflict would name the failed pod for the reason.
-    job = place.end_of("exec sleep 60", backoffLimit=6, activeDeadlineSeconds=5)
+    # A deadline that passes before the controller has seen its pod counts no failed one, so it is set after that. With
+    # no retries left, a controller whose write of the deadline is in conflict would name the failed pod for the reason.
+    place.start("exec sleep 60", backoffLimit=6)
+    place.reported("active")
+    place.client.patch(JOB, "job", {"spec": {"activeDeadlineSeconds": 1}}, place.namespace)
+    job = place.reported("conditions")
     reason = {"reason": "DeadlineExceeded", "message": "Job was active longer than specified deadline"}
     assert without_times(job["status"]) == {
         "conditions": [condition("Failed", **reason)],
