@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from captf_runtime.client.config import ClientCertificate, ClientConfig, ConfigError
+from captf_runtime.client.limits import BoundedTlsSocket
 
 Fingerprint = tuple[object, ...]
 """Changes when the client certificate that a new connection should present has changed."""
@@ -44,6 +45,7 @@ def build_context(config: ClientConfig) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=config.ca_data)
     except ssl.SSLError as error:
         raise ConfigError(f"{config.source}: the certificate authority is not valid PEM") from error
+    context.sslsocket_class = BoundedTlsSocket
     if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

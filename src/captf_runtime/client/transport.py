@@ -4,6 +4,7 @@ Invariants:
 
 * one attempt sends at most one request; urllib3's own retries and redirects are off;
 * every socket has a connect timeout and a read timeout, and TCP keepalive;
+* every request ends by its deadline, and without one in five minutes, whatever the server does (`limits`);
 * the API pool never opens more sockets than its size: further requests wait for one;
 * whether a failed request may have reached the server is known, not guessed: the connection notes the
   moment it starts to write.
@@ -11,11 +12,10 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import platform
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 from urllib.parse import urlsplit
@@ -38,6 +38,7 @@ from captf_runtime.client import tls, upstream
 from captf_runtime.client.config import ClientConfig, ConfigError
 from captf_runtime.client.credentials import fits_header
 from captf_runtime.client.errors import ConnectionFailed, RequestTimeout, Stopped, TransportError
+from captf_runtime.client.limits import BoundedSocket, Errand, countdown, limited, seconds_left
 from captf_runtime.client.observe import NO_ANSWER, SILENT, RequestObserver
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.log import get_logger
@@ -47,6 +48,7 @@ logger = get_logger(__name__)
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 LIST_TIMEOUT = 60.0
+LONGEST_REQUEST = 300.0
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 30, 15, 9
 
 _CERTIFICATE_PERIOD = 30.0
@@ -169,22 +171,25 @@ class _DirectConnection(_Connection):
     """The same without a SOCKS proxy: here the connecting itself can be ended from another thread too."""
 
     def _new_conn(self) -> socket.socket:
-        host = self._dns_host.strip("[]")
         failure: OSError | None = None
         try:
-            addresses = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)
+            addresses = _addresses(self._dns_host.strip("[]"), self.port)
         except socket.gaierror as error:
             raise NameResolutionError(self.host, self, error) from error
-        for family, type_, protocol, _, address in addresses:
-            sock = socket.socket(family, type_, protocol)
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, str(error)) from error
+        for number, (family, type_, protocol, _, address) in enumerate(addresses):
+            sock = BoundedSocket(family, type_, protocol)
             for sockets in _progress.watchers:
                 sockets.add(sock)
             try:
                 for option in self.socket_options or ():
                     sock.setsockopt(*option)
-                if isinstance(self.timeout, int | float):
-                    sock.settimeout(self.timeout)
+                timeout = float(self.timeout) if isinstance(self.timeout, int | float) else CONNECT_TIMEOUT
+                # One address that is silent must leave time for the next.
+                sock.settimeout(max(0.001, min(timeout, seconds_left() / (len(addresses) - number))))
                 sock.connect(address)
+                sock.settimeout(timeout)
                 return sock
             except OSError as error:
                 sock.close()
@@ -195,6 +200,36 @@ class _DirectConnection(_Connection):
         if isinstance(failure, TimeoutError):
             raise ConnectTimeoutError(self, f"no connection to {self.host} in time") from failure
         raise NewConnectionError(self, f"no connection: {failure}") from failure
+
+
+_AddressInfos = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
+_lookups: dict[tuple[str, int], Errand[_AddressInfos]] = {}
+_lookups_lock = threading.Lock()
+
+
+def _addresses(host: str, port: int) -> _AddressInfos:
+    """Look a name up as long as the request may take.
+
+    The resolver cannot be interrupted. So it runs on a thread of its own, one for each name at a time; its own
+    configuration bounds how long that lives.
+    """
+
+    def look_up() -> _AddressInfos:
+        try:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        finally:
+            with _lookups_lock:
+                del _lookups[host, port]
+
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        pass  # a name, not an address
+    with _lookups_lock:
+        lookup = _lookups.get((host, port))
+        if lookup is None:
+            lookup = _lookups[host, port] = Errand(look_up, f"the lookup of {host}")
+    return lookup.outcome()
 
 
 def _tracked(pool_class: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
@@ -256,7 +291,6 @@ class Pool:
         self._manager: urllib3.PoolManager | None = None
         self._fingerprint: tls.Fingerprint = ()
         self._checked_at = float("-inf")
-        self._pid = os.getpid()
 
     def manager(self) -> urllib3.PoolManager:
         """Return the pools to send through; fresh ones when the client certificate has changed."""
@@ -383,8 +417,9 @@ class Stream:
     def read_all(self) -> bytes:
         """Read the rest of the body, for the answer of a refused stream. Raises like `read_some`."""
         parts = []
-        while part := self.read_some():
-            parts.append(part)
+        with limited(countdown(READ_TIMEOUT)):
+            while part := self.read_some():
+                parts.append(part)
         return b"".join(parts)
 
     def close(self) -> None:
@@ -448,8 +483,9 @@ class Transport:
             target: path with query, relative to the server's URL.
             verb: name of the operation, for the observer.
             read_timeout: seconds without a byte after which the request is given up.
-            deadline: second on the monotonic clock at which it is given up although bytes still arrive: a server
-                that sends one now and then would hold its caller for ever.
+            deadline: second on the monotonic clock at which it is given up whatever it waits for then, also
+                although bytes still arrive: a server that sends one now and then would hold its caller for ever.
+                Without one that is five minutes after the start.
             cancellation: lets another thread end the request.
             before_sending: called on the connection that the request is about to be written to, however long that
                 took to get; what it raises ends the request unsent.
@@ -470,13 +506,14 @@ class Transport:
             deadline,
             before_sending,
         )
-        authorization = self._authorization(request)
-        answer = self._attempt(pool, request, authorization)
-        if answer.status == 401 and self._reload(authorization, pool):
-            # Refused before anything was executed, so that any verb may be repeated.
-            self.observer.retry(verb=verb, host=self.host, code="401")
-            answer = self._attempt(pool, request, self._authorization(request))
-        return answer
+        with limited(self._time_left(request, LONGEST_REQUEST)):
+            authorization = self._authorization(request)
+            answer = self._attempt(pool, request, authorization)
+            if answer.status == 401 and self._reload(authorization, pool):
+                # Refused before anything was executed, so that any verb may be repeated.
+                self.observer.retry(verb=verb, host=self.host, code="401")
+                answer = self._attempt(pool, request, self._authorization(request))
+            return answer
 
     def stream(
         self,
@@ -488,17 +525,22 @@ class Transport:
         read_timeout: float,
         cancellation: Cancellation | None = None,
     ) -> Stream:
-        """Open a GET whose body is read piece by piece, on a connection of its own. Raises like `send`."""
+        """Open a GET whose body is read piece by piece, on a connection of its own. Raises like `send`.
+
+        Args:
+            read_timeout: seconds that the opening may take in all, and the stream may be silent afterwards.
+        """
         # Without reuse, closing the stream can never cut the request of another.
         closing = {**(headers or {}), "Connection": "close"}
         request = _Request("GET", target, verb, None, closing, read_timeout, cancellation)
-        authorization = self._authorization(request)
-        stream = self._open_stream(pool, request, authorization)
-        if stream.status == 401 and self._reload(authorization, pool):
-            stream.close()
-            self.observer.retry(verb=verb, host=self.host, code="401")
-            stream = self._open_stream(pool, request, self._authorization(request))
-        return stream
+        with limited(self._time_left(request, read_timeout)):
+            authorization = self._authorization(request)
+            stream = self._open_stream(pool, request, authorization)
+            if stream.status == 401 and self._reload(authorization, pool):
+                stream.close()
+                self.observer.retry(verb=verb, host=self.host, code="401")
+                stream = self._open_stream(pool, request, self._authorization(request))
+            return stream
 
     def abort(self) -> None:
         """Cut every connection that a request or a stream waits on, now and from now on."""
@@ -525,11 +567,8 @@ class Transport:
             return response.read(decode_content=False)
         parts: list[bytes] = []
         while True:
-            left = request.deadline - self.clock.monotonic()
-            if left <= 0:
+            if seconds_left() <= 0:  # behind a proxy with TLS the socket is none of ours
                 raise TimeoutError
-            if _progress.socket is not None:
-                _progress.socket.settimeout(min(request.read_timeout, left))
             part = response.read1(_BODY_PART, decode_content=False)
             if not part:
                 return b"".join(parts)
@@ -541,7 +580,9 @@ class Transport:
         try:
             response = self._open(pool, request, authorization)
             code = str(response.status)
-            return Stream(response, _progress.socket, _progress.watchers)
+            stream = Stream(response, _progress.socket, _progress.watchers)
+            stream.set_read_timeout(request.read_timeout)  # the opening may have left less
+            return stream
         finally:
             if code == NO_ANSWER:
                 self._forget(request)
@@ -555,6 +596,18 @@ class Transport:
         if request.cancellation is None:
             return (self._sockets,)
         return (self._sockets, request.cancellation._sockets)
+
+    def _time_left(self, request: _Request, longest: float) -> Callable[[], float]:
+        longest_left = countdown(longest)
+
+        def left() -> float:
+            if self._stopped(request):
+                return 0.0
+            if request.deadline is None:
+                return longest_left()
+            return min(longest_left(), request.deadline - self.clock.monotonic())
+
+        return left
 
     def _stopped(self, request: _Request) -> bool:
         cancellation = request.cancellation
@@ -609,9 +662,7 @@ class Transport:
                 raise Stopped(
                     "the client is stopped", ambiguous=False, method=request.method, path=request.path
                 )
-            limit = request.read_timeout
-            if request.deadline is not None:
-                limit = min(limit, request.deadline - self.clock.monotonic())
+            limit = min(request.read_timeout, seconds_left())
             if limit <= 0:
                 raise RequestTimeout(
                     "the time for this call is used up",

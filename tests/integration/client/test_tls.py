@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import tempfile
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 from tests.integration.scripted_server import Received, Reply, ScriptedServer
 
-from captf_runtime.client import Client, ClientCertificate, ClientConfig, ConfigError, ConnectionFailed
+from captf_runtime.client import (
+    Client,
+    ClientCertificate,
+    ClientConfig,
+    ConfigError,
+    ConnectionFailed,
+    RequestTimeout,
+    TransportError,
+)
 from captf_runtime.objects import CONFIG_MAP
 from captf_runtime.testing.clock import VirtualClock
 
@@ -124,3 +136,79 @@ def test_a_bad_client_certificate_is_named() -> None:
         with pytest.raises(ConnectionFailed, match="client certificate") as raised:
             client.raw("GET", "/version")
         assert isinstance(raised.value.__cause__, ConfigError)
+
+
+@pytest.mark.requirement("CL3")
+def test_an_answer_that_drags_on_over_tls_does_not_outlast_the_time_of_a_call() -> None:
+    def dribble(_: Received, reply: Reply) -> None:
+        reply.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        while not reply.stopped.wait(0.02):
+            reply.write(b"x")
+
+    with (
+        ScriptedServer(dribble, server_context("127.0.0.1")) as server,
+        Client(ClientConfig(server.url, ca_data=pem(AUTHORITY))) as client,
+    ):
+        started = time.monotonic()
+        with pytest.raises(RequestTimeout):
+            client.raw("PUT", "/version", timeout=0.3)
+        assert time.monotonic() - started < 10
+
+
+@pytest.fixture
+def slow_lookup(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    """A clock on which it takes 99 seconds to find out that slow.example.test is this host."""
+    ask = socket.getaddrinfo
+    clock = VirtualClock()
+
+    def slow(host: str, *args: Any, **kwargs: Any) -> Any:
+        if host != "slow.example.test":
+            return ask(host, *args, **kwargs)
+        if kwargs.get("flags", 0) & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "not an address")
+        clock.advance(99.0)
+        return ask("127.0.0.1", *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    return clock
+
+
+@pytest.mark.requirement("CL3")
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_handshake_and_a_body_get_what_the_lookup_left_of_the_time_of_a_call(
+    slow_lookup: VirtualClock, secure: bool
+) -> None:
+    # The kernel connects, and nobody reads what comes.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = f"slow.example.test:{listener.getsockname()[1]}"
+        config = ClientConfig(
+            f"https://{server}" if secure else f"http://{server}", ca_data=pem(AUTHORITY) if secure else None
+        )
+        with Client(config, clock=slow_lookup) as client:
+            started = time.monotonic()
+            with pytest.raises(TransportError):
+                client.raw("PUT", "/version", body=b"x" * 40_000_000, timeout=100.0)
+            assert time.monotonic() - started < 4
+
+
+@pytest.mark.requirement("CL3")
+def test_a_body_over_tls_gets_what_the_lookup_left_of_the_time_of_a_call(slow_lookup: VirtualClock) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def greet() -> None:
+        plain, _ = listener.accept()
+        with server_context("slow.example.test").wrap_socket(plain, server_side=True):
+            over.wait(10)
+
+    thread = threading.Thread(target=greet)
+    thread.start()
+    config = ClientConfig(f"https://slow.example.test:{listener.getsockname()[1]}", ca_data=pem(AUTHORITY))
+    with listener, Client(config, clock=slow_lookup) as client:
+        started = time.monotonic()
+        with pytest.raises(TransportError) as raised:
+            client.raw("PUT", "/version", body=b"x" * 40_000_000, timeout=100.0)
+        assert raised.value.ambiguous
+        assert time.monotonic() - started < 4
+        over.set()
+        thread.join(5)

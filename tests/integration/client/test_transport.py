@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.scripted_server import Received, Reply, Script, ScriptedServer, status
@@ -528,3 +530,132 @@ def test_an_answer_that_comes_in_pieces_is_read_to_its_end() -> None:
         for _ in range(2):
             assert client.get(CONFIG_MAP, "a", "t", timeout=5) == MAP
         assert server.connections == 1
+
+
+def dribble_head(_: Received, reply: Reply) -> None:
+    reply.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+    while not reply.stopped.wait(0.02):
+        reply.write(b"x")
+
+
+def in_time(call: Callable[[], object], error: type[ApiError], limit: float = 10.0) -> ApiError:
+    """Assert that a call fails like this and soon; return the error."""
+    started = time.monotonic()
+    with pytest.raises(error) as raised:
+        call()
+    assert time.monotonic() - started < limit
+    return raised.value
+
+
+@pytest.mark.requirement("CL3", "CT7")
+def test_a_header_that_comes_byte_by_byte_does_not_outlast_the_time_of_a_call() -> None:
+    with ScriptedServer(dribble_head) as server, server.client() as client:
+        error = in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), RequestTimeout)
+        assert isinstance(error, RequestTimeout)
+        assert error.ambiguous
+        in_time(
+            lambda: client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=0.15),
+            RequestTimeout,
+        )
+
+
+@pytest.mark.requirement("CL3")
+def test_a_call_without_a_time_of_its_own_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dribble_body(_: Received, reply: Reply) -> None:
+        reply.head(200, {"Content-Length": "1000"})
+        while not reply.stopped.wait(0.02):
+            reply.write(b" ")
+
+    def refuse_slowly(_: Received, reply: Reply) -> None:
+        reply.head(403, {"Content-Length": "1000"})
+        while not reply.stopped.wait(0.02):
+            reply.write(b" ")
+
+    assert transport_module.LONGEST_REQUEST == 300.0
+    monkeypatch.setattr(transport_module, "LONGEST_REQUEST", 0.15)
+    monkeypatch.setattr(transport_module, "READ_TIMEOUT", 0.15)
+    for script in (dribble_head, dribble_body):
+        with ScriptedServer(script) as server, server.client() as client:
+            in_time(lambda: client.update(CONFIG_MAP, MAP), RequestTimeout)
+    with ScriptedServer(refuse_slowly) as server, server.client() as client:
+        in_time(
+            lambda: client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300),
+            TransportError,
+        )
+
+
+@pytest.mark.requirement("CL3", "CL15", "G3")
+def test_a_lookup_without_an_answer_outlasts_neither_the_time_of_a_call_nor_a_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = threading.Event()
+    lookups: list[str] = []
+    ask = socket.getaddrinfo
+
+    def slow(host: str, *args: Any, **kwargs: Any) -> Any:
+        if host != "slow.example.test":
+            return ask(host, *args, **kwargs)
+        if kwargs.get("flags", 0) & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "not an address")
+        lookups.append(host)
+        answer.wait(10)
+        return ask("127.0.0.1", *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with ScriptedServer(sequence((200, MAP))) as server, ThreadPoolExecutor() as pool:
+        config = ClientConfig(server.url.replace("127.0.0.1", "slow.example.test"))
+        with Client(config) as client:
+            error = in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), ConnectionFailed)
+            assert "slow.example.test" in str(error)
+            # However many calls wait for a name, it is looked up once at a time.
+            in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), ConnectionFailed)
+            assert len(lookups) == 1
+            running = pool.submit(client.get, CONFIG_MAP, "a", "t")
+            in_time(lambda: (client.close(), running.result(5)), Stopped)
+        with Client(config) as client:
+            running = pool.submit(client.get, CONFIG_MAP, "a", "t")
+            answer.set()
+            assert running.result(5) == MAP
+            client.close()
+    assert len(lookups) in (1, 2)  # the second client may have come after the first lookup's end
+
+
+@pytest.mark.requirement("CL3")
+def test_silent_addresses_share_the_time_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody accepts at the first address: the second is reached within the time for both."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.2", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        for _ in range(3):
+            item = stack.enter_context(socket.socket())
+            item.setblocking(False)
+            item.connect_ex(("127.0.0.2", port))
+        ask = socket.getaddrinfo
+
+        def several(host: str, *args: Any, **kwargs: Any) -> Any:
+            if host != "several.example.test":
+                return ask(host, *args, **kwargs)
+            if kwargs.get("flags", 0) & socket.AI_NUMERICHOST:
+                raise socket.gaierror(socket.EAI_NONAME, "not an address")
+            return [entry for address in addresses for entry in ask(address, *args, **kwargs)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", several)
+        with Client(ClientConfig(f"http://several.example.test:{port}")) as client:
+            addresses = ["127.0.0.2"] * 60
+            in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.3), ConnectionFailed)
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            addresses = ["127.0.0.2", "127.0.0.1"]
+
+            def serve() -> None:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            # With the five seconds of a connect for each, nothing would be left for the second.
+            assert client.raw("GET", "/version", timeout=4.0).data == b"{}"
+            thread.join(5)
