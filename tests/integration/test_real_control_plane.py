@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from captf_runtime.testing.real_control_plane import (
     RealControlPlane,
     TokenUser,
     assets_directory,
+    reserved_port,
 )
 
 pytestmark = pytest.mark.requirement("CF1")
@@ -49,6 +51,17 @@ def test_a_part_that_ends_is_shown_with_its_log(tmp_path: Path) -> None:
     with pytest.raises(ControlPlaneError, match=r"(?s)ended while waiting.*cannot bind"), plane:
         pass
     assert not plane.directory.exists()
+
+
+def test_a_reserved_port_is_for_the_server_that_names_it() -> None:
+    with reserved_port() as port:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        # As a server does that may be started again at once.
+        with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port), 60):
+            pass
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
 
 
 @pytest.mark.real_apiserver

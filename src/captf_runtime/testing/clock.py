@@ -116,7 +116,7 @@ class VirtualClock:
         with self._moved:
             return self._limited()
 
-    def wait_for_waiters(self, count: int, real_timeout: float = 5.0) -> None:
+    def wait_for_waiters(self, count: int, real_timeout: float = 60.0) -> None:
         """Block (for real) until at least `count` threads wait through this clock with a time limit.
 
         Raises:

@@ -25,7 +25,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ from types import TracebackType
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 _NEEDED = ("etcd", "kube-apiserver")
 _CONTROLLER_MANAGER = "kube-controller-manager"
-_START_TIMEOUT = 60.0
+_START_TIMEOUT = 180.0
 _STOP_TIMEOUT = 5.0
 _POLL = 0.1
 _LOG_TAIL = 4096
@@ -128,6 +128,7 @@ class RealControlPlane:
         self._arguments = tuple(arguments)
         self._parts: list[_Part] = []
         self._port = 0
+        self._reserved = contextlib.ExitStack()
         self.directory = Path()
         self.ca_pem = ""
 
@@ -170,13 +171,15 @@ class RealControlPlane:
                 part.process.kill()
                 part.process.wait()
         self._parts.clear()
+        self._reserved.close()
         if self.directory != Path():
             shutil.rmtree(self.directory, ignore_errors=True)
 
     # -- start -----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        client_port, peer_port, self._port = _free_ports(3)
+        ports = [self._reserved.enter_context(reserved_port()) for _ in range(3)]
+        client_port, peer_port, self._port = ports
         self._write_credentials()
         etcd_url, peer_url = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
         self._run(
@@ -315,13 +318,18 @@ class RealControlPlane:
             pause.wait(_POLL)
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now; all are held until all are known, so that none comes twice."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of 127.0.0.1 for a server that must be told its port before it starts.
+
+    While the block lasts the port is bound, but not listened on: the system gives it to nobody who asks for any
+    free port, and a server that names it may listen there all the same, as long as it sets `SO_REUSEADDR`. A port
+    that was merely found free may be somebody else's by the time that the server starts.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 _LIBC = ctypes.CDLL(None)

@@ -67,7 +67,7 @@ class RunningManager:
         """Have something run with the manager, as `Manager.add` does; before or after `start`."""
         self.manager.add(runnable, group=group, name=name)
 
-    def start(self, timeout: float = 30.0) -> None:
+    def start(self, timeout: float = 60.0) -> None:
         """Run the manager and wait until everything added runs.
 
         Raises:

@@ -14,7 +14,7 @@ __all__ = ["eventually"]
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], *, timeout: float = 10.0, pause: float = 0.01) -> T:
+def eventually(check: Callable[[], T], *, timeout: float = 60.0, pause: float = 0.01) -> T:
     """Repeat a check until it passes, and return its value.
 
     A check passes when it returns something true. It has not passed yet when it returns something false, raises
@@ -22,7 +22,8 @@ def eventually(check: Callable[[], T], *, timeout: float = 10.0, pause: float = 
 
     Args:
         check: looks at what is to become true; called on this thread.
-        timeout: seconds after which the wait fails.
+        timeout: seconds after which the wait fails: it says how long something broken may hold up a test, not how
+            quick anything is, so by default it has room for a machine that is busy or pauses.
         pause: seconds between two checks.
 
     Raises:
