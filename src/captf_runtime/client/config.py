@@ -48,6 +48,7 @@ class ClientConfig:
         server: URL of the API server, without a trailing slash.
         credentials: source of the `Authorization` header.
         ca_data: certificate authorities in PEM, None for those of the system.
+        ca_file: the file that they were read from, which is read again when it changes; None: they stay.
         certificate: TLS client certificate, if any.
         verify: False switches off the check of the server's certificate.
         tls_server_name: name to check the server's certificate against, "" for the host of the URL.
@@ -65,6 +66,7 @@ class ClientConfig:
     proxy_url: str = ""
     namespace: str = ""
     source: str = ""
+    ca_file: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.server.startswith(("http://", "https://")):
@@ -137,7 +139,8 @@ def in_cluster(
     return ClientConfig(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         credentials=credentials,
-        ca_data=_read_text(service_account / "ca.crt", "in-cluster configuration"),
+        ca_data=read_text(service_account / "ca.crt", "in-cluster configuration"),
+        ca_file=service_account / "ca.crt",
         namespace=namespace_file.read_text(encoding="utf-8").strip() if namespace_file.is_file() else "",
         source="in-cluster configuration",
     )
@@ -237,10 +240,12 @@ class _Kubeconfig:
 
     def load(self) -> ClientConfig:
         cluster = self._cluster
+        ca_data, ca_file = self._authorities()
         return ClientConfig(
             server=str(cluster["server"]).rstrip("/"),
             credentials=self._credentials(),
-            ca_data=self._ca_data(),
+            ca_data=ca_data,
+            ca_file=ca_file,
             certificate=self._certificate(),
             verify=cluster.safe_get("insecure-skip-tls-verify") is not True,
             tls_server_name=cluster.safe_get("tls-server-name") or "",
@@ -249,14 +254,15 @@ class _Kubeconfig:
             source=f"kubeconfig {self._paths}",
         )
 
-    def _ca_data(self) -> str | None:
+    def _authorities(self) -> tuple[str | None, Path | None]:
         data = self._cluster.safe_get("certificate-authority-data")
         if data:
-            return self._decoded(data, "certificate-authority-data").decode("utf-8")
+            return self._decoded(data, "certificate-authority-data").decode("utf-8", "replace"), None
         file = self._cluster.safe_get("certificate-authority")
         if file:
-            return _read_text(self._beside(self._cluster, file), f"kubeconfig {self._paths}")
-        return None
+            path = self._beside(self._cluster, file)
+            return read_text(path, f"kubeconfig {self._paths}"), path
+        return None, None
 
     def _certificate(self) -> ClientCertificate | None:
         user = self._user
@@ -357,10 +363,15 @@ class _Kubeconfig:
             raise ConfigError(f"kubeconfig {self._paths}: {name} is not base64") from error
 
 
-def _read_text(path: Path, source: str) -> str:
+def read_text(path: Path, source: str) -> str:
+    """Return the text of a PEM file, whatever the encoding of the comments in it.
+
+    Raises:
+        ConfigError: it cannot be read or is empty.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
         raise ConfigError(f"{source}: cannot read {path}: {error}") from error
     if not text.strip():
         raise ConfigError(f"{source}: {path} is empty")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from captf_runtime.client.limits import Errand
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.log import get_logger
 from captf_runtime.objects import parse_time
@@ -136,9 +137,10 @@ class PluginCredentials:
             `clientKeyData`, and optionally `expirationTimestamp`.
 
     Guarantees: fetched again before the expiry (a minute, or a tenth of the lifetime if that is less); one
-    fetch at a time.
+    fetch at a time; nobody waits for it longer than the request may take, while the fetch goes on.
 
     Raises:
+        TimeoutError: the fetch was not over in time.
         Whatever `fetch` raises.
     """
 
@@ -146,6 +148,7 @@ class PluginCredentials:
         self._fetch = fetch
         self._clock = clock
         self._lock = threading.Lock()
+        self._fetching: Errand[None] | None = None
         self._fetched = False
         self._token: str | None = None
         self._certificate: tuple[str, str] | None = None
@@ -153,33 +156,52 @@ class PluginCredentials:
 
     def authorization(self) -> str | None:
         """The bearer header, fetched first when there is none yet or it is about to expire."""
+        self._ensure()
         with self._lock:
-            self._ensure()
             return self._header()
 
     def reload(self, refused: str | None) -> bool:
         """Fetch now, unless the refused token was replaced already."""
         with self._lock:
-            if refused == self._header():
-                self._refresh()
-            return True
+            if refused != self._header():
+                return True
+            fetching = self._begin()
+        fetching.outcome()
+        return True
 
     def certificate(self) -> tuple[str, str] | None:
         """The certificate and key that the plugin gave."""
+        self._ensure()
         with self._lock:
-            self._ensure()
             return self._certificate
 
     def _header(self) -> str | None:
         return f"Bearer {self._token}" if self._token else None
 
     def _ensure(self) -> None:
-        due = self._renew_at is not None and self._clock.monotonic() >= self._renew_at
-        if not self._fetched or due:
-            self._refresh()
+        with self._lock:
+            due = self._renew_at is not None and self._clock.monotonic() >= self._renew_at
+            if self._fetched and not due:
+                return
+            fetching = self._begin()
+        fetching.outcome()
+
+    def _begin(self) -> Errand[None]:
+        if self._fetching is None:
+            self._fetching = Errand(self._refresh, "the credential plugin")
+        return self._fetching
 
     def _refresh(self) -> None:
-        status = self._fetch()
+        status: Mapping[str, Any] | None = None
+        try:
+            status = self._fetch()
+        finally:
+            with self._lock:
+                self._fetching = None
+                if status is not None:
+                    self._take(status)
+
+    def _take(self, status: Mapping[str, Any]) -> None:
         token = status.get("token")
         certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
         self._token = token.strip() if isinstance(token, str) else None

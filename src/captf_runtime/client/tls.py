@@ -1,4 +1,4 @@
-"""The TLS context of a client, and the client certificate inside it."""
+"""The TLS context of a client: whom it trusts, and the client certificate inside it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from captf_runtime.client.config import ClientCertificate, ClientConfig, ConfigError
+from captf_runtime.client.config import ClientCertificate, ClientConfig, ConfigError, read_text
 from captf_runtime.client.limits import BoundedTlsSocket
 
 Fingerprint = tuple[object, ...]
-"""Changes when the client certificate that a new connection should present has changed."""
+"""Changes when a new connection should trust other authorities or present another client certificate."""
+
+Pair = tuple[str, str]
+"""A client certificate and its key in PEM, as a plugin gives them."""
 
 
-def fingerprint(config: ClientConfig) -> Fingerprint:
-    """Describe the client certificate now: the state of its files, or what the plugin gave."""
-    given = config.credentials.certificate()
-    if given is not None:
-        return given
-    certificate = config.certificate
-    if certificate is None or certificate.certificate_file is None or certificate.key_file is None:
-        return ()
-    return (_state(certificate.certificate_file), _state(certificate.key_file))
+def fingerprint(config: ClientConfig, given: Pair | None) -> Fingerprint:
+    """Describe what connections are made with now: the state of the files, and what the plugin gave."""
+    files = [config.ca_file]
+    if given is None and config.certificate is not None:
+        files += [config.certificate.certificate_file, config.certificate.key_file]
+    return (given, *(None if file is None else _state(file) for file in files))
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -35,21 +35,27 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def build_context(config: ClientConfig) -> ssl.SSLContext:
+def build_context(config: ClientConfig, given: Pair | None) -> ssl.SSLContext:
     """Build the context for new connections.
+
+    Args:
+        given: the client certificate of a plugin, which goes before a configured one.
 
     Raises:
         ConfigError: a certificate or key cannot be read.
     """
+    authorities = config.ca_data if config.ca_file is None else read_text(config.ca_file, config.source)
+    if authorities is not None:
+        # PEM is ASCII; what else there is are comments, which OpenSSL passes over and Python does not.
+        authorities = authorities.encode("ascii", "ignore").decode("ascii")
     try:
-        context = ssl.create_default_context(cadata=config.ca_data)
+        context = ssl.create_default_context(cadata=authorities)
     except ssl.SSLError as error:
         raise ConfigError(f"{config.source}: the certificate authority is not valid PEM") from error
     context.sslsocket_class = BoundedTlsSocket
     if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    given = config.credentials.certificate()
     certificate = (
         ClientCertificate(certificate_data=given[0].encode(), key_data=given[1].encode())
         if given is not None

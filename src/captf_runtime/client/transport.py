@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import platform
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -290,25 +291,31 @@ class Pool:
         self._lock = threading.Lock()
         self._manager: urllib3.PoolManager | None = None
         self._fingerprint: tls.Fingerprint = ()
+        self._given: tls.Pair | None = None
         self._checked_at = float("-inf")
 
     def manager(self) -> urllib3.PoolManager:
-        """Return the pools to send through; fresh ones when the client certificate has changed."""
+        """Return the pools to send through; fresh ones when authorities or client certificate have changed."""
+        # Asked before the lock is taken: a plugin takes its time.
+        given = self._config.credentials.certificate() if self._secure else None
         with self._lock:
             now = self._clock.monotonic()
-            if self._manager is not None and now - self._checked_at < _CERTIFICATE_PERIOD:
+            recent = given == self._given and now - self._checked_at < _CERTIFICATE_PERIOD
+            if self._manager is not None and recent:
                 return self._manager
-            self._checked_at = now
-            current = tls.fingerprint(self._config) if self._secure else ()
+            self._checked_at, self._given = now, given
+            current = tls.fingerprint(self._config, given) if self._secure else ()
             if self._manager is not None and current == self._fingerprint:
                 return self._manager
             try:
-                manager = self._build()
-            except ConfigError:
+                manager = self._build(given)
+            except ConfigError as error:
                 if self._manager is None:
                     raise
-                # Half of a new pair has been written: the old one serves until both are there.
-                logger.warning("the client certificate changed and cannot be used yet: keeping the old one")
+                # Half of something new has been written: the old serves until the rest is there.
+                logger.warning(
+                    "what TLS needs has changed and cannot be used yet: keeping the old", err=error
+                )
                 return self._manager
             if self._manager is not None:
                 self._manager.clear()
@@ -316,7 +323,7 @@ class Pool:
             return manager
 
     def renew(self) -> None:
-        """Look at the client certificate again with the next request."""
+        """Look at authorities and client certificate again with the next request."""
         with self._lock:
             self._checked_at = float("-inf")
 
@@ -330,7 +337,7 @@ class Pool:
     def _secure(self) -> bool:
         return self._config.server.startswith("https://")
 
-    def _build(self) -> urllib3.PoolManager:
+    def _build(self, given: tls.Pair | None) -> urllib3.PoolManager:
         config = self._config
         configuration = upstream.load("kubernetes.client.configuration").Configuration(host=config.server)
         if config.proxy_url:
@@ -350,7 +357,7 @@ class Pool:
             "socket_options": keepalive_options(),
         }
         if self._secure:
-            options["ssl_context"] = tls.build_context(config)
+            options["ssl_context"] = tls.build_context(config, given)
             if config.tls_server_name:
                 options["server_hostname"] = config.tls_server_name
         manager.connection_pool_kw.update(options)
@@ -613,6 +620,9 @@ class Transport:
         cancellation = request.cancellation
         return self.stop.is_set() or (cancellation is not None and cancellation.cancelled)
 
+    def _stop_of(self, request: _Request) -> Stopped:
+        return Stopped("the client is stopped", ambiguous=False, method=request.method, path=request.path)
+
     def _observe(self, request: _Request, code: str, started: float) -> None:
         self.observer.request(
             method=request.method,
@@ -628,7 +638,9 @@ class Transport:
 
         try:
             authorization = self.config.credentials.authorization()
-        except (ConfigError, ValueError) as error:
+        except (ConfigError, TimeoutError, ValueError) as error:
+            if self._stopped(request):
+                raise self._stop_of(request) from error
             raise failed(str(error)) from error
         if authorization is not None and not fits_header(authorization):
             # Said here, because whoever writes headers would say it with the token.
@@ -638,7 +650,7 @@ class Transport:
     def _reload(self, refused: str | None, pool: Pool) -> bool:
         try:
             reloaded = self.config.credentials.reload(refused)
-        except (ConfigError, ValueError) as error:
+        except (ConfigError, TimeoutError, ValueError) as error:
             logger.warning("cannot reload the credentials", err=error)
             return False
         if reloaded:
@@ -651,7 +663,7 @@ class Transport:
             headers["Authorization"] = authorization
         try:
             manager = pool.manager()
-        except ConfigError as error:
+        except (ConfigError, TimeoutError) as error:
             raise ConnectionFailed(str(error), method=request.method, path=request.path) from error
         left = request.read_timeout
         _progress.connecting, _progress.sending = False, False
@@ -659,9 +671,7 @@ class Transport:
         _progress.before_sending = request.before_sending
         while True:
             if self._stopped(request):
-                raise Stopped(
-                    "the client is stopped", ambiguous=False, method=request.method, path=request.path
-                )
+                raise self._stop_of(request)
             limit = min(request.read_timeout, seconds_left())
             if limit <= 0:
                 raise RequestTimeout(
@@ -699,6 +709,9 @@ class Transport:
                         path=request.path,
                     ) from error
             except (HTTPError, OSError) as error:
+                if isinstance(_root(error), ssl.SSLError):
+                    # Perhaps an authority or a certificate has just been replaced.
+                    pool.renew()
                 raise self._failure(error, request) from error
 
     def _failure(self, error: Exception, request: _Request) -> TransportError:

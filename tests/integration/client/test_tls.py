@@ -8,6 +8,7 @@ import ssl
 import tempfile
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from captf_runtime.client import (
     RequestTimeout,
     TransportError,
 )
-from captf_runtime.objects import CONFIG_MAP
+from captf_runtime.client.credentials import PluginCredentials
+from captf_runtime.objects import CONFIG_MAP, format_time
 from captf_runtime.testing.clock import VirtualClock
 
 AUTHORITY = trustme.CA()
@@ -125,6 +127,55 @@ def test_client_certificates_are_read_again_when_they_change(tmp_path: Path) -> 
             # Half of a pair: the old one goes on.
             (tmp_path / "key").write_text("half")
             clock.advance(60)
+            assert client.raw("GET", "/version").status == 200
+
+
+@pytest.mark.requirement("CL5")
+def test_authorities_in_a_file_are_read_again_when_they_change(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_text(pem(trustme.CA()))
+    clock = VirtualClock()
+    with ScriptedServer(answer, server_context("127.0.0.1")) as server:
+        config = ClientConfig(server.url, ca_data=file.read_text(), ca_file=file)
+        with Client(config, clock=clock) as client:
+            with pytest.raises(ConnectionFailed, match="certificate"):
+                client.raw("GET", "/version")
+            # A new authority is noticed with the next request after one that it would have made good.
+            file.write_text(f"# Autorité\n{pem(AUTHORITY)}")
+            assert client.raw("GET", "/version").status == 200
+            # Half of a file: the old one goes on.
+            for half in ("", pem(AUTHORITY)[:100]):
+                file.write_text(half)
+                clock.advance(60)
+                assert client.raw("GET", "/version").status == 200
+            # One that is taken away is trusted no more, within a minute.
+            file.write_text(pem(trustme.CA()))
+            clock.advance(60)
+            with pytest.raises(ConnectionFailed, match="certificate"):
+                client.raw("GET", "/version")
+
+
+@pytest.mark.requirement("CL5")
+def test_the_certificate_of_a_plugin_is_used_as_soon_as_it_is_renewed() -> None:
+    old, new = trustme.CA(), trustme.CA()
+    clock = VirtualClock()
+    issued = iter([old.issue_cert("client"), new.issue_cert("client")])
+
+    def plugin() -> dict[str, Any]:
+        certificate = next(issued)
+        return {
+            "clientCertificateData": certificate.cert_chain_pems[0].bytes().decode(),
+            "clientKeyData": certificate.private_key_pem.bytes().decode(),
+            "expirationTimestamp": format_time(clock.now() + timedelta(seconds=20)),
+        }
+
+    with ScriptedServer(answer, server_context("127.0.0.1", clients=new)) as server:
+        credentials = PluginCredentials(plugin, clock=clock)
+        config = ClientConfig(server.url, credentials=credentials, ca_data=pem(AUTHORITY))
+        with Client(config, clock=clock) as client:
+            with pytest.raises(TransportError):
+                client.raw("GET", "/version")
+            clock.advance(18)  # the plugin is asked again two seconds before its certificate expires
             assert client.raw("GET", "/version").status == 200
 
 

@@ -31,6 +31,7 @@ from captf_runtime.client import (
     Unauthorized,
 )
 from captf_runtime.client import transport as transport_module
+from captf_runtime.client.credentials import PluginCredentials
 from captf_runtime.metrics import Metrics
 from captf_runtime.objects import CONFIG_MAP, SECRET, Object
 from captf_runtime.testing.clock import VirtualClock
@@ -659,3 +660,28 @@ def test_silent_addresses_share_the_time_of_a_call(monkeypatch: pytest.MonkeyPat
             # With the five seconds of a connect for each, nothing would be left for the second.
             assert client.raw("GET", "/version", timeout=4.0).data == b"{}"
             thread.join(5)
+
+
+@pytest.mark.requirement("CL3", "CL5", "G3")
+def test_a_plugin_that_hangs_outlasts_neither_the_time_of_a_call_nor_a_stop() -> None:
+    token = threading.Event()
+    runs: list[int] = []
+
+    def plugin() -> dict[str, Any]:
+        runs.append(1)
+        token.wait(10)
+        return {"token": "new"}
+
+    with ScriptedServer(token_script) as server, ThreadPoolExecutor() as pool:
+        config = ClientConfig(server.url, credentials=PluginCredentials(plugin))
+        with Client(config) as client:
+            error = in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), ConnectionFailed)
+            assert "plugin" in str(error)
+            running = pool.submit(client.get, CONFIG_MAP, "a", "t")
+            in_time(lambda: (client.close(), running.result(5)), Stopped)
+        with Client(config) as client:
+            running = pool.submit(client.get, CONFIG_MAP, "a", "t")
+            token.set()
+            assert running.result(5) == MAP
+    assert len(runs) == 1
+    assert len(server.requests) == 1

@@ -85,6 +85,7 @@ def test_in_cluster_configuration(tmp_path: Path) -> None:
     config = load_config(environ=POD, service_account=account)
     assert config.credentials.authorization() == "Bearer pod-token"
     assert (config.ca_data, config.namespace) == ("CA", "pod-namespace")
+    assert config.ca_file == account / "ca.crt"
     six = load_config(environ={**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account=account)
     assert six.server == "https://[fd00::1]:443"
     (account / "token").unlink()
@@ -123,6 +124,21 @@ def test_several_files_are_merged_and_paths_are_relative_to_theirs(tmp_path: Pat
     assert config.credentials.authorization() == "Bearer from-file"
 
 
+@pytest.mark.requirement("CL1", "CL5")
+def test_authorities_in_a_file_are_found_beside_the_kubeconfig_and_remembered(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config", cluster={"certificate-authority": "ca.crt"})
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(kubeconfig=path, environ={})
+    (tmp_path / "ca.crt").write_text("")
+    with pytest.raises(ConfigError, match="is empty"):
+        load_config(kubeconfig=path, environ={})
+    (tmp_path / "ca.crt").write_bytes("# Autorité\nCA".encode("latin-1"))
+    config = load_config(kubeconfig=path, environ={})
+    assert config.ca_data is not None
+    assert config.ca_data.endswith("CA")
+    assert config.ca_file == tmp_path / "ca.crt"
+
+
 @pytest.mark.requirement("CL1")
 def test_certificates_as_data_and_as_files(tmp_path: Path) -> None:
     encoded = base64.b64encode(b"PEM").decode()
@@ -132,7 +148,7 @@ def test_certificates_as_data_and_as_files(tmp_path: Path) -> None:
         user={"client-certificate-data": encoded, "client-key-data": encoded},
     )
     config = load_config(kubeconfig=path, environ={})
-    assert config.ca_data == "PEM"
+    assert (config.ca_data, config.ca_file) == ("PEM", None)
     assert config.certificate is not None
     assert (config.certificate.certificate_data, config.certificate.key_data) == (b"PEM", b"PEM")
     assert "PEM" not in repr(config)
