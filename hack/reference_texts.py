@@ -81,6 +81,7 @@ REASONS: Final = {
     "IdentityNotAllowed": "a destroy waits for its identity",
     "InputsTooLarge": "the rendered inputs are above 1000000 bytes",
     "JobPolicyInvalid": "the merged Job policy contradicts itself",
+    "JobCannotStart": "the API server refuses the Job, what it needs, or its pod",
     "DestructivePlanBlocked": "the apply would delete or replace and waits for an approval",
     "PlanAwaitingApproval": "a plan waits for an approval",
     "PlanChanged": "what was approved is not what would happen now",

@@ -15,6 +15,7 @@ from captf_controllers.jobs.outcomes import classify
 from captf_controllers.jobs.pods import pod_facts
 from captf_controllers.jobs.stuck import (
     KnownImages,
+    NoPod,
     PullFailed,
     StuckCause,
     StuckJob,
@@ -68,7 +69,20 @@ class TestMissingSecret:
         assert decide(job(), [pod(phase=phase)], 600, missing=True) is None
 
     def test_a_secret_that_is_there_is_no_reason(self):
-        assert decide(job(), [], 600) is None
+        assert decide(job(), [pod(phase="Pending", waiting="ContainerCreating")], 600) is None
+
+
+class TestNoPod:
+    def test_from_two_minutes_on_and_never_deleted(self):
+        assert decide(job(), [], 119) is None
+        found = decide(job(), [], 120)
+        assert isinstance(found, NoPod)
+        assert f"kubectl describe job -n ns {NAME}" in found.detail
+
+    @pytest.mark.parametrize("count", ["active", "succeeded", "failed"])
+    def test_a_pod_that_is_gone_was_made(self, count):
+        view = view_job(job_object() | {"status": {count: 1}})
+        assert decide(view, [], 600) is None
 
 
 class TestContainerConfig:

@@ -59,6 +59,8 @@ IMAGE_INVALID: Final = "ImageInvalid"
 IDENTITY_NOT_ALLOWED: Final = "IdentityNotAllowed"
 INPUTS_TOO_LARGE: Final = "InputsTooLarge"
 JOB_POLICY_INVALID: Final = "JobPolicyInvalid"
+JOB_CANNOT_START: Final = "JobCannotStart"
+"""Of DriftJobSucceeded and RestoreJobSucceeded as well."""
 DESTRUCTIVE_PLAN_BLOCKED: Final = "DestructivePlanBlocked"
 PLAN_AWAITING_APPROVAL: Final = "PlanAwaitingApproval"
 PLAN_CHANGED: Final = "PlanChanged"
@@ -78,9 +80,9 @@ WAITS: Final = frozenset(
 """A Job waits for a lease or a slot: nothing failed, and nothing counts toward a backoff."""
 
 STOPPED_STARTS: Final = frozenset(
-    {IDENTITY_NOT_ALLOWED, DESTROY_FAILED, INPUTS_TOO_LARGE, JOB_POLICY_INVALID}
+    {IDENTITY_NOT_ALLOWED, DESTROY_FAILED, INPUTS_TOO_LARGE, JOB_POLICY_INVALID, JOB_CANNOT_START}
 )
-"""What stopped the start of an apply or destroy, where the message of ApplyJobSucceeded names no Job."""
+"""What stopped the start of a Job, where the message of the condition names no Job."""
 
 APPROVAL_WAITS: Final = frozenset({DESTRUCTIVE_PLAN_BLOCKED, PLAN_AWAITING_APPROVAL, PLAN_CHANGED})
 """An apply waits for a person to approve what it would do."""

@@ -158,6 +158,10 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = MappingProxyType(
             "its Job policy contradicts itself",
             "the effective lockTimeoutSeconds is below activeDeadlineSeconds",
         ),
+        reasons.JOB_CANNOT_START: Explanation(
+            "the API server refuses its Job, or what the Job needs to run",
+            "what refuses it lets it through; it is tried again without end",
+        ),
         reasons.PLAN_AWAITING_APPROVAL: Explanation(
             "a plan waits for approval", "somebody approves it, or the inputs change", exits.approve
         ),

@@ -36,6 +36,7 @@ from captf_controllers.deletion.facts import (
 )
 from captf_controllers.deletion.ways_out import Way
 from captf_controllers.jobs.failures import count_failures, retry_delay
+from captf_controllers.jobs.operations import condition_type
 from captf_controllers.jobs.reporting import RETAIN_HINT
 from captf_controllers.observability.observation import Observation
 from captf_controllers.state.lock import LockKind
@@ -152,6 +153,7 @@ def _deleting(found: Examination) -> Iterator[Finding]:
         return
     if found.active is not None:
         yield _job_running(found)
+        yield from _kept_from_running(found)
         return
     if keys.MANAGED_BY in annotations_of(found.obj):
         yield _external_release(found)
@@ -205,7 +207,7 @@ def _not_started(found: Examination, operation: str) -> str:
     """What the last pass said of a start that ended in an error; empty when it said nothing of the kind."""
     deleting = found.conditions.get(types.DELETING)
     text = deleting.message if deleting is not None else ""
-    if not text.startswith(f"The {operation} Job cannot be started: "):
+    if not text.startswith(obstacles.cannot_start(operation, "")):
         return ""
     return text.partition(_WAYS_MARK)[0]
 
@@ -468,7 +470,7 @@ def _explained(found: Examination, seen: Observation, since: datetime | None) ->
 
 def _next_attempt(found: Examination, seen: Observation) -> datetime | None:
     """When a failed operation is tried again: the end of its backoff, None when there is none."""
-    if seen.status != FALSE or found.active is not None:
+    if seen.status != FALSE or found.active is not None or seen.reason == reasons.JOB_CANNOT_START:
         return None
     if not found.deleting and found.conditions.reason(types.STATE_READABLE) in reasons.STATE_HOLDS:
         return None
@@ -481,6 +483,14 @@ def _next_attempt(found: Examination, seen: Observation) -> datetime | None:
 
 
 # Both ----------------------------------------------------------------------------------------------
+
+
+def _kept_from_running(found: Examination) -> Iterator[Finding]:
+    """What keeps the Job that is there from running, as far as a pass has told it."""
+    job = found.active
+    told = found.conditions.get(condition_type(job.op)) if job is not None and job.op else None
+    if told is not None and told.reason == reasons.JOB_CANNOT_START:
+        yield _explained(found, _observed(told), told.last_transition_time)
 
 
 def _paused(found: Examination) -> Finding:

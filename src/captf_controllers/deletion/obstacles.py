@@ -82,9 +82,14 @@ def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: O
             return ObstacleWait(reason, requeue_after, (waiting,), (retain,))
 
 
+def cannot_start(operation: str, why: str) -> str:
+    """The beginning of what an object says when a start ended in an error, or was put off."""
+    return f"The {operation} Job cannot be started: {why}"
+
+
 def not_started(subject: Subject, operation: Literal["destroy", "restore"], why: str) -> Observation:
     """What ``Deleting`` says when a start ended in an error, such as a quota that is used up, or was put off."""
-    text = f"The {operation} Job cannot be started: {legible(why, MAX_NOTE_BYTES).rstrip('. ')}"
+    text = cannot_start(operation, legible(why, MAX_NOTE_BYTES).rstrip(". "))
     return _deleting(f"{text}. It is tried again", ways_out.listed(ways_out.retain(subject)) + ".")
 
 

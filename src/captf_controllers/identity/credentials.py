@@ -30,6 +30,7 @@ from captf_controllers.identity.reference import is_local_secret
 from captf_controllers.identity.runner_access import ForeignBinding, NotOptedIn, ensure_runner_access
 from captf_controllers.observability.events import Events
 from captf_controllers.observability.observation import Observation
+from captf_controllers.observability.refusals import LET_THROUGH, is_refusal, words
 from captf_runtime.client import ApiError, NotFound, Reader
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
@@ -187,7 +188,8 @@ def _mirrored(
     try:
         mirror = ensure_mirror(client, identity, source, request.owner, clock)
     except (ApiError, MirrorConflict) as error:
-        failed = Observation(types.CREDENTIALS_MIRRORED, FALSE, reasons.MIRROR_FAILED, str(error))
+        text = _failure("The mirror", error)
+        failed = Observation(types.CREDENTIALS_MIRRORED, FALSE, reasons.MIRROR_FAILED, text)
         # A conflict of names is the namespace's to solve; trying again would change nothing.
         return Credentials((allowed, failed), error=None if isinstance(error, MirrorConflict) else error)
     if mirror.created:
@@ -214,7 +216,7 @@ def _with_runner_access(
         )
     except (ApiError, ForeignBinding) as failure:
         error = failure
-        access = Observation(type_, FALSE, reasons.RBAC_FAILED, str(failure))
+        access = Observation(type_, FALSE, reasons.RBAC_FAILED, _failure("The runner's access", failure))
     else:
         if isinstance(refusal, NotOptedIn):
             access = Observation(type_, FALSE, reasons.SERVICE_ACCOUNT_NOT_OPTED_IN, refusal.message)
@@ -227,6 +229,13 @@ def _with_runner_access(
         error=error,
         owner_repaired=credentials.owner_repaired,
     )
+
+
+def _failure(what: str, error: Exception) -> str:
+    """What a condition says of a failure: of a refusal, who refused, and the way out."""
+    if isinstance(error, ApiError) and is_refusal(error):
+        return f"{what} is refused: {words(error)}. It is tried again; to let it through, {LET_THROUGH}"
+    return str(error)
 
 
 def missing_keys(spec: TerraformClusterIdentitySpec, source: Object) -> list[str]:

@@ -17,6 +17,7 @@ from captf_controllers.observability.observation import Observation
 __all__ = [
     "RETAIN_HINT",
     "apply_observation",
+    "cannot_start_observation",
     "drift_observation",
     "last_run",
     "plan_counts",
@@ -97,6 +98,13 @@ def pull_failed_observation(op: Operation, message: str) -> Observation:
     if op == "destroy":
         message = f"{message}; {RETAIN_HINT}"
     return Observation(condition_type(op), FALSE, reasons.IMAGE_PULL_FAILED, message)
+
+
+def cannot_start_observation(op: Operation, job: str, detail: str) -> Observation:
+    """The condition of the op while its Job is there and something keeps it from running."""
+    if op == "destroy":
+        detail = f"{detail}; {RETAIN_HINT}"
+    return Observation(condition_type(op), FALSE, reasons.JOB_CANNOT_START, job_message(job, detail))
 
 
 def last_run(job: FinishedJob) -> LastRun | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from captf_controllers.api import names
 from captf_controllers.jobs.images import next_image
@@ -34,6 +34,7 @@ __all__ = [
     "CONTAINER_AGE",
     "STUCK_JOB_AGE",
     "KnownImages",
+    "NoPod",
     "PullFailed",
     "StuckCause",
     "StuckJob",
@@ -91,9 +92,23 @@ class PullFailed:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class NoPod:
+    """The Job controller makes no pod of the Job, which is left to its deadline.
+
+    A quota, a range of limits, a pod security level or a webhook may refuse the pod of a Job that they let through;
+    only the Job's events say which. `detail` completes the condition's message, which reports it at once.
+    """
+
+    detail: str
+
+
+Finding: TypeAlias = StuckJob | PullFailed | NoPod
+
+
 def decide_stuck(
     job: JobView, pods: Sequence[PodFacts], now: datetime, *, run_secret_missing: bool, images: KnownImages
-) -> StuckJob | PullFailed | None:
+) -> Finding | None:
     """Tell whether a running Job can never start.
 
     Args:
@@ -109,6 +124,11 @@ def decide_stuck(
         )
     if age < CONTAINER_AGE:
         return None
+    if not pods and not job.had_pods:
+        return NoPod(
+            "no pod of it was made, which a quota, a policy or an admission webhook may refuse: the cause is among "
+            f"the events of kubectl describe job -n {job.namespace} {job.name}; the Job waits until its deadline"
+        )
     for pod in pods:
         if pod.job_uid != job.uid or now - pod.created < CONTAINER_AGE:
             continue
@@ -150,9 +170,7 @@ def _pull_failure(
     )
 
 
-def check_stuck(
-    client: Verbs, job: JobView, now: datetime, images: KnownImages
-) -> StuckJob | PullFailed | None:
+def check_stuck(client: Verbs, job: JobView, now: datetime, images: KnownImages) -> Finding | None:
     """Look at the active Job. A young one costs no request, one whose pod runs a list of its pods.
 
     Raises:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import labels, names
-from captf_controllers.api.workspace import OPERATIONS
+from captf_controllers.api.workspace import OPERATIONS, Operation
 from captf_runtime.client import Reader
 from captf_runtime.objects import (
     JOB,
@@ -62,14 +62,15 @@ class JobView:
 
     `op` is "" and `attempt` None where the label is missing or makes no sense. Times are aware UTC; `started`
     is when the Job controller began with it and `finished` when its terminal condition was set. `overran`: it failed
-    no sooner than its deadline, whatever the reason of its condition.
+    no sooner than its deadline, whatever the reason of its condition. `had_pods`: the Job controller counts a pod of
+    it, or has counted one.
     """
 
     namespace: str
     name: str
     uid: str
     resource_version: str
-    op: str
+    op: Operation | Literal[""]
     attempt: int | None
     created: datetime
     started: datetime | None
@@ -77,6 +78,7 @@ class JobView:
     finished: datetime | None
     deadline_exceeded: bool
     overran: bool
+    had_pods: bool
     deleting: bool
     owner_uid: str
     owner_kind: str
@@ -135,7 +137,7 @@ def view_job(job: Mapping[str, Any]) -> JobView:
         name=name_of(job),
         uid=uid_of(job),
         resource_version=resource_version_of(job),
-        op=op if op in OPERATIONS else "",
+        op=next((known for known in OPERATIONS if known == op), ""),
         attempt=_attempt(job_labels.get(labels.ATTEMPT, "")),
         created=created,
         started=started,
@@ -147,6 +149,7 @@ def view_job(job: Mapping[str, Any]) -> JobView:
         and started is not None
         and finished is not None
         and (finished - started).total_seconds() >= limit,
+        had_pods=any(status.get(count) for count in ("active", "succeeded", "failed")),
         deleting=is_deleting(job),
         owner_uid=controller.uid if controller is not None else "",
         owner_kind=job_labels.get(labels.OWNER_KIND, ""),

@@ -16,7 +16,7 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.kinds import TERRAFORM_MACHINE_POOL
 from captf_controllers.api.owner import Owner
-from captf_controllers.api.workspace import Condition, SourceStatus
+from captf_controllers.api.workspace import Condition, Operation, SourceStatus
 from captf_controllers.approvals.plans import PlanView
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.exports import PoolApply, record_pool_apply
@@ -25,6 +25,7 @@ from captf_controllers.jobs import history, reporting
 from captf_controllers.jobs.failures import Failures, count_failures, retry_note
 from captf_controllers.jobs.leases import release_finished
 from captf_controllers.jobs.measures import sample_of
+from captf_controllers.jobs.operations import condition_type
 from captf_controllers.jobs.outcomes import (
     FinishedJob,
     collect_finished,
@@ -37,7 +38,7 @@ from captf_controllers.jobs.views import JobView, active_job
 from captf_controllers.observability.conditions import job_in_message
 from captf_controllers.observability.observation import Observation
 from captf_controllers.observability.transitions import JobReport, interrupted_event
-from captf_controllers.reconcile import report, restore_consumption, unconfirmed_apply
+from captf_controllers.reconcile import refused_starts, report, restore_consumption, unconfirmed_apply
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_runtime.client.errors import BadRequest, Forbidden, Invalid, RequestTooLarge
@@ -107,7 +108,12 @@ def keep_books(scope: Scope, views: list[JobView], records: Records, config: Eff
 
     Raises what reading or writing raises; nothing is deleted before the writes that depend on it are done.
     """
-    books = Books(views=views, finished=collect_finished(scope.client, views), records=records)
+    books = Books(
+        views=views,
+        finished=collect_finished(scope.client, views),
+        records=records,
+        active=active_job(views),
+    )
     _promote(scope, books)
     _record_failed_apply(scope, books)
     _record_pool_exports(scope, books)
@@ -116,7 +122,6 @@ def keep_books(scope: Scope, views: list[JobView], records: Records, config: Eff
     _move_stamps(scope, books)
     _copy_last_run(scope, books)
     _prune(scope, books, config)
-    books.active = active_job(books.views)
     restore_consumption.consume(scope, books)
     return books
 
@@ -285,25 +290,43 @@ def _report_restore(scope: Scope, job: FinishedJob) -> None:
     scope.env.metrics.restore(scope.kind.kind, "succeeded" if job.succeeded else "failed")
 
 
+def tell_outcomes_again(scope: Scope, books: Books, op: Operation) -> None:
+    """Take back what the condition of an operation tells of a start that was stopped."""
+    scope.conditions = scope.conditions.without(condition_type(op))
+    _set_conditions(scope, books)
+
+
 def _set_conditions(scope: Scope, books: Books) -> None:
     _apply_condition(scope, books)
     if scope.deleting:
         _ask_no_approval(scope)
+    _drift_condition(scope, books)
+    _restore_condition(scope, books)
+
+
+def _drift_condition(scope: Scope, books: Books) -> None:
+    present = scope.conditions.get(types.DRIFT_JOB_SUCCEEDED)
+    if refused_starts.stands(present, books.active):
+        return
     drift = books.newest("refresh", "drift")
     if drift is not None:
         if not _told(scope, types.DRIFT_JOB_SUCCEEDED, drift):
             scope.observe(reporting.drift_observation(drift))
-    elif (
-        _is_wait(scope, types.DRIFT_JOB_SUCCEEDED) or scope.conditions.get(types.DRIFT_JOB_SUCCEEDED) is None
-    ):
+    elif present is None or _left_over(present):
         scope.observe(
             Observation(types.DRIFT_JOB_SUCCEEDED, types.UNKNOWN, reasons.DRIFT_NOT_CHECKED, "No check yet")
         )
+
+
+def _restore_condition(scope: Scope, books: Books) -> None:
+    present = scope.conditions.get(types.RESTORE_JOB_SUCCEEDED)
+    if refused_starts.stands(present, books.active):
+        return
     restore = books.newest("restore")
     if restore is not None:
         if not _told(scope, types.RESTORE_JOB_SUCCEEDED, restore):
             scope.observe(reporting.restore_observation(restore))
-    elif _is_wait(scope, types.RESTORE_JOB_SUCCEEDED):
+    elif present is not None and _left_over(present):
         scope.conditions = scope.conditions.without(types.RESTORE_JOB_SUCCEEDED)
 
 
@@ -316,6 +339,8 @@ def _told(scope: Scope, type_: str, job: FinishedJob) -> bool:
 def _apply_condition(scope: Scope, books: Books) -> None:
     """``ApplyJobSucceeded`` from the newest apply or destroy, or from a plan that failed after them."""
     present = scope.conditions.get(types.APPLY_JOB_SUCCEEDED)
+    if refused_starts.stands(present, books.active):
+        return
     newest = books.newest("apply", "destroy")
     plan = books.newest("plan")
     if plan is not None and not plan.succeeded and (newest is None or plan.order > newest.order):
@@ -345,7 +370,7 @@ def _left_over(present: Condition) -> bool:
 
     Once that start gets through, nothing else would take the message back while the Job runs.
     """
-    if present.reason in reasons.WAITS:
+    if present.reason in reasons.WAITS or present.reason == reasons.JOB_CANNOT_START:
         return True
     return present.reason in reasons.STOPPED_STARTS and job_in_message(present.message) is None
 
@@ -382,10 +407,6 @@ def _ask_no_approval(scope: Scope) -> None:
 def _older(finished: Sequence[FinishedJob], job: FinishedJob) -> FinishedJob | None:
     older = finished[finished.index(job) + 1 :]
     return next((item for item in older if item.op in DESTROY_OR_APPLY), None)
-
-
-def _is_wait(scope: Scope, type_: str) -> bool:
-    return scope.conditions.reason(type_) in reasons.WAITS
 
 
 def _move_stamps(scope: Scope, books: Books) -> None:

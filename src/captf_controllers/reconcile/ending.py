@@ -9,7 +9,7 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import labels, names, reasons
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER
-from captf_controllers.deletion import abandon, cleanup, destroys, obstacles, progress, retain
+from captf_controllers.deletion import abandon, cleanup, destroys, progress, retain
 from captf_controllers.deletion.cleanup import Cleaned, Kept, MirrorConflict, RunLeaseLive, Target
 from captf_controllers.deletion.decision import (
     AdoptRetained,
@@ -39,7 +39,7 @@ from captf_controllers.reconcile.state_step import StateView
 from captf_controllers.state.reader import fetch_state
 from captf_controllers.state.reading import classify
 from captf_controllers.state.restore import RestoreEvaluation
-from captf_runtime.client.errors import ApiError, NotFound
+from captf_runtime.client.errors import NotFound
 from captf_runtime.objects import NAMESPACE, is_deleting
 from captf_runtime.queue import policies
 
@@ -88,12 +88,7 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     facts = _facts(scope, gathered, early, view, restore)
     step = decide(facts)
     if isinstance(step, Start):
-        try:
-            return _start(scope, gathered, facts, view, restore, step)
-        except ApiError as error:
-            if error.code:
-                scope.observe(obstacles.not_started(scope.subject, step.operation, error.message))
-            raise
+        return _start(scope, gathered, facts, view, restore, step)
     _count(scope, step)
     return _carry_out(scope, gathered, step)
 

@@ -36,7 +36,14 @@ from captf_controllers.jobs.policy import policy_problem
 from captf_controllers.jobs.views import JobView
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import credentials as credential_step
-from captf_controllers.reconcile import material, ownership, plan_step, restoring, state_step
+from captf_controllers.reconcile import (
+    material,
+    ownership,
+    plan_step,
+    refused_starts,
+    restoring,
+    state_step,
+)
 from captf_controllers.reconcile import outputs as outputs_step
 from captf_controllers.reconcile.bookkeeping import Books, apply_stays_due
 from captf_controllers.reconcile.config import EffectiveConfig
@@ -107,9 +114,11 @@ def run(scope: Scope, gathered: Gathered) -> Outcome:
     if snapshot.current_hash is not None and not held and apply_reason(snapshot) is None:
         plan_step.report_end_of_wait(scope, books)
     scope.env.metrics.decision(scope.kind.kind, decision.operation or "none", decision.reason)
-    outcome = _act(scope, gathered, view, inputs, restore, prepared, decision)
-    _show_inputs_applied(scope, books, view, inputs, decision)
-    return outcome
+    try:
+        return _act(scope, gathered, view, inputs, restore, prepared, decision)
+    finally:
+        # Also when the start was refused: a change that cannot be applied must not pass for applied.
+        _show_inputs_applied(scope, books, view, inputs, decision)
 
 
 def _lost_machine_hash(scope: Scope, books: Books, view: StateView) -> bool:
@@ -260,6 +269,7 @@ def _act(
             scope.env.metrics.inputs_changed(scope.kind.kind)
         return ended
     if ended.error is not None:
+        refused_starts.tell(scope, operation, ended.error)
         raise ended.error
     return _live_stop(scope, operation, ended.obstacle)
 

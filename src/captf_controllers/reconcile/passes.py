@@ -20,9 +20,12 @@ from captf_controllers.deletion.retain import retained_finding
 from captf_controllers.inputs import records as inputs_records
 from captf_controllers.inputs.exports import record_vanished_pool_apply
 from captf_controllers.inputs.records import Records, choose_record, read_records
-from captf_controllers.jobs.reporting import pull_failed_observation
+from captf_controllers.jobs.operations import condition_type
+from captf_controllers.jobs.reporting import cannot_start_observation, pull_failed_observation
 from captf_controllers.jobs.stuck import (
+    STUCK_JOB_AGE,
     KnownImages,
+    NoPod,
     PullFailed,
     StuckCause,
     StuckJob,
@@ -41,10 +44,11 @@ from captf_controllers.reconcile import (
     guards,
     living,
     plan_step,
+    refused_starts,
     report,
     unconfirmed_apply,
 )
-from captf_controllers.reconcile.bookkeeping import Books, keep_books
+from captf_controllers.reconcile.bookkeeping import Books, keep_books, tell_outcomes_again
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
 from captf_controllers.state.lock import Lock, read_lock
@@ -163,18 +167,14 @@ def _paused(scope: Scope, books: Books) -> Outcome:
 
 def _job_active(scope: Scope, books: Books, config: EffectiveConfig, active: JobView) -> Outcome:
     """A Job runs: it is shown and waited for; the state is not read and nothing is decided."""
+    if not refused_starts.stands(scope.conditions.get(types.DRIFT_JOB_SUCCEEDED), active):
+        _show_drift_check(scope, active)
     if _delete_if_stuck(scope, books, active):
         scope.update(active_job=None)
         return Outcome(requeue_after=policies.SHORT.delay())
     scope.env.metrics.decision(scope.kind.kind, "none", "JobActive")
     scope.annotate(BLOCK_MOVE, "")
     _show_active(scope, active)
-    if active.op == "drift":
-        scope.observe(
-            Observation(
-                types.DRIFT_JOB_SUCCEEDED, types.UNKNOWN, reasons.DRIFT_JOB_RUNNING, f"Job {active.name}"
-            )
-        )
     if scope.deleting:
         scope.observe(progress.job_runs(active.op, active.name))
     else:
@@ -207,10 +207,8 @@ def _delete_if_stuck(scope: Scope, books: Books, active: JobView) -> bool:
         records.unpullable_images if records.durable is not None else None,
     )
     found = check_stuck(scope.client, active, scope.now, images)
-    if isinstance(found, PullFailed):
-        scope.observe(pull_failed_observation(active.op, found.message))  # type: ignore[arg-type]
-        return False
     if not isinstance(found, StuckJob):
+        _show_waiting(scope, books, active, found)
         return False
     if found.cause is StuckCause.IMAGE_NOT_PULLED:
         inputs_records.add_unpullable(scope.client, Owner.of(scope.obj), active.image)
@@ -231,6 +229,33 @@ def _delete_if_stuck(scope: Scope, books: Books, active: JobView) -> bool:
         )
     report.emit(scope, event)
     return True
+
+
+def _show_waiting(scope: Scope, books: Books, active: JobView, found: PullFailed | NoPod | None) -> None:
+    """Show what keeps the active Job from running, or take back what an earlier pass told of that."""
+    operation = active.op
+    if operation == "":
+        return
+    if isinstance(found, PullFailed):
+        scope.observe(pull_failed_observation(operation, found.message))
+    elif isinstance(found, NoPod):
+        scope.observe(cannot_start_observation(operation, active.name, found.detail))
+    elif scope.now - active.created >= STUCK_JOB_AGE:
+        # A younger one was not looked at.
+        told = scope.conditions.get(condition_type(operation))
+        if refused_starts.stands(told, active):
+            tell_outcomes_again(scope, books, operation)
+            _show_drift_check(scope, active)
+
+
+def _show_drift_check(scope: Scope, active: JobView) -> None:
+    """A drift check that runs is shown; a refresh is not, or the condition would change with each of them."""
+    if active.op == "drift":
+        scope.observe(
+            Observation(
+                types.DRIFT_JOB_SUCCEEDED, types.UNKNOWN, reasons.DRIFT_JOB_RUNNING, f"Job {active.name}"
+            )
+        )
 
 
 def _record_vanished(scope: Scope, books: Books) -> None:

@@ -9,6 +9,7 @@ from captf_controllers.api.labels import WATCH_FILTER
 from captf_controllers.api.typed import spec_of, status_of
 from captf_controllers.deletion import progress, ways_out
 from captf_controllers.observability.conditions import Conditions
+from captf_controllers.observability.refusals import is_refusal, words
 from captf_controllers.reconcile import passes, preamble
 from captf_controllers.reconcile.adapter import Adapter
 from captf_controllers.reconcile.bookkeeping import Books
@@ -16,20 +17,9 @@ from captf_controllers.reconcile.environment import Environment
 from captf_controllers.reconcile.finish import finish
 from captf_controllers.reconcile.own_writes import OwnWrites
 from captf_controllers.reconcile.scope import Outcome, Scope
-from captf_runtime.client.errors import (
-    ApiError,
-    BadRequest,
-    Forbidden,
-    InternalError,
-    Invalid,
-    NotFound,
-    RequestTooLarge,
-)
+from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.controller import Context, Request, Result
 from captf_runtime.objects import Object, has_finalizer, is_deleting, labels_of
-
-#: Answers of the API server that the next pass gets again: a permission, a policy, a webhook that does not work.
-_REFUSALS = (BadRequest, Forbidden, InternalError, Invalid, RequestTooLarge)
 
 
 class WorkloadReconciler:
@@ -119,9 +109,9 @@ def _tell_of_refusal(scope: Scope, error: Exception) -> None:
 
     Unless something is told that still holds: ways out of a wait, or a Job that this pass did not see to its end.
     """
-    if not scope.deleting or not isinstance(error, _REFUSALS):
+    if not scope.deleting or not isinstance(error, ApiError) or not is_refusal(error):
         return
     condition = scope.conditions.get(types.DELETING)
     told = condition.message if condition is not None else ""
     if not told or (ways_out.HEADING not in told and scope.status.active_job is None):
-        scope.observe(progress.failed(error.message))
+        scope.observe(progress.failed(words(error)))

@@ -35,7 +35,7 @@ from captf_controllers.jobs.leases import Acquired, LeaseRequest, Wait, acquire_
 from captf_controllers.jobs.naming import tick_for
 from captf_controllers.jobs.podspec import Approval, Guard, JobRequest, JobTarget, Restore, build_job
 from captf_controllers.jobs.views import next_attempt
-from captf_controllers.reconcile import early_writes, report, unconfirmed_apply
+from captf_controllers.reconcile import early_writes, refused_starts, report, unconfirmed_apply
 from captf_controllers.reconcile.bookkeeping import Books, apply_stays_due
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.material import Material
@@ -72,8 +72,21 @@ def start(scope: Scope, request: StartRequest, material: Material | NoInputsObst
     """Start a Job of ``request.operation``, or say what stopped it.
 
     The caller has tested credentials, gates and the Job policy. Here: Job slot, size, files, leases, then
-    block-move, the live pause check and the create. A start that was deferred is no error: five seconds.
+    block-move, the live pause check and the create. A start that was deferred is no error: five seconds. One that
+    ended in an error is told on the object, and the error is raised.
     """
+    made: list[str] = []
+    try:
+        return _start(scope, request, material, made)
+    except ApiError as error:
+        refused_starts.tell(scope, request.operation, error, job=made[0] if made else "")
+        raise
+
+
+def _start(
+    scope: Scope, request: StartRequest, material: Material | NoInputsObstacle, made: list[str]
+) -> Outcome | Stopped:
+    """Start the Job. ``made`` takes its name in as soon as it exists, also when what follows fails."""
     slot = _slot(scope, request)
     if slot is not None:
         return Stopped(slot)
@@ -108,7 +121,7 @@ def start(scope: Scope, request: StartRequest, material: Material | NoInputsObst
         early_writes.clear_block_move(scope)
         give_back_if_no_job(scope.client, lease, acquired.leases)
         return Outcome(requeue_after=policies.LAG.delay())
-    return _create(scope, request, material, job_request, lease, acquired)
+    return _create(scope, request, material, job_request, lease, acquired, made)
 
 
 def live_credentials_obstacle(credentials: Credentials) -> CredentialsObstacle | None:
@@ -228,16 +241,22 @@ def _create(
     job_request: JobRequest,
     lease: LeaseRequest,
     acquired: Acquired,
+    made: list[str],
 ) -> Outcome | Stopped:
     job = build_job(job_request)
     name = job_request.name
+
+    def record(created: Object) -> None:
+        made.append(name)
+        _record_attempt(scope, request, material, created)
+
     scope.env.slots.reserve(scope.namespace, name, scope.lease_owner.cluster_name)
     launch_request = LaunchRequest(
         job=job,
         owner_uid=scope.uid,
         leases=lease,
         acquired=acquired,
-        record=lambda created: _record_attempt(scope, request, material, created),
+        record=record,
         create_run_secret=lambda created: inputs_records.create_per_run(
             scope.client, created, _attempt(request, material, name)
         ),
