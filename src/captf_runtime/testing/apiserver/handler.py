@@ -52,10 +52,16 @@ class PathHandler(Protocol):
 
 
 class _Recorded:
-    """An exchange that remembers how it was answered, and lets faults take the answer away."""
+    """An exchange that notes how it is answered, and lets faults take the answer away.
 
-    def __init__(self, inner: Exchange) -> None:
+    It is noted before the first byte of an answer is sent, so that whoever has the answer finds the request in the
+    log; a stream is noted when it has ended.
+    """
+
+    def __init__(self, inner: Exchange, note: Callable[[int], None]) -> None:
         self._inner = inner
+        self._note = note
+        self._noted = False
         self.request = inner.request
         self.code = 0
         self.withheld: Response | None = None
@@ -66,6 +72,7 @@ class _Recorded:
             self.withheld = response
             return
         self.code = response.status
+        self.note()
         self._inner.respond(response)
 
     def stream(self, content_type: str, headers: Mapping[str, str]) -> Stream:
@@ -74,11 +81,19 @@ class _Recorded:
 
     def respond_partly(self, response: Response, keep: int) -> None:
         self.code = response.status
+        self.note()
         self._inner.respond_partly(response, keep)
 
     def reset(self) -> None:
         self.code = 0
+        self.note()
         self._inner.reset()
+
+    def note(self) -> None:
+        """Note the request, if it has not been noted."""
+        if not self._noted:
+            self._noted = True
+            self._note(self.code)
 
 
 def _in_scope(resource: Resource, info: RequestInfo) -> bool:
@@ -128,7 +143,11 @@ class Handler:
         request = exchange.request
         info = describe(request)
         user = ANONYMOUS
-        recorded = _Recorded(exchange)
+
+        def note(code: int) -> None:
+            self._record(request, code, info, user, time.monotonic() - started)
+
+        recorded = _Recorded(exchange, note)
         try:
             user = self._acting(request)
             call = Call(recorded, info, user)
@@ -147,7 +166,7 @@ class Handler:
             if not recorded.code:
                 self._fail(recorded, status.internal("the embedded server failed; its log says why"))
         finally:
-            self._record(recorded, info, user, time.monotonic() - started)
+            recorded.note()
 
     def _acting(self, request: HttpRequest) -> User:
         """Who the request comes from, or as whom it acts."""
@@ -188,8 +207,9 @@ class Handler:
         else:
             exchange.respond(spoiled)
 
-    def _record(self, exchange: _Recorded, info: RequestInfo, user: User, seconds: float) -> None:
-        request = exchange.request
+    def _record(
+        self, request: HttpRequest, code: int, info: RequestInfo, user: User, seconds: float
+    ) -> None:
         self._requests.add(
             LoggedRequest(
                 self._clock.now(),
@@ -205,7 +225,7 @@ class Handler:
                 user.name,
                 request.headers.get("user-agent", ""),
                 request.headers.get("content-type", ""),
-                exchange.code,
+                code,
                 seconds,
             )
         )

@@ -11,7 +11,10 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """One answered request. `code` is 0 when the connection was cut without an answer; `seconds` is its duration."""
+    """One answered request. `code` is 0 when the connection was cut without an answer.
+
+    `seconds` is the time until the answer was ready, and until its end for a stream.
+    """
 
     time: datetime
     method: str
@@ -36,7 +39,10 @@ class LoggedRequest:
 
 
 class RequestLog:
-    """A bounded log in the order of arrival of answers. Thread-safe; bodies and tokens are never in it."""
+    """A bounded log in the order of answers. Thread-safe; bodies and tokens are never in it.
+
+    A request is in it before its answer is sent, a stream when it has ended.
+    """
 
     def __init__(self, limit: int = 100_000) -> None:
         self._lock = threading.Condition()

@@ -197,20 +197,25 @@ def _follow(
             if event is not None and not send(event[0], event_line(event[0], view.event(event[1]))):
                 return
         now = time.monotonic()
-        if now >= end or (watcher.dismissed and not watcher.pending):
+        if watcher.dismissed and not watcher.pending:
             stream.finish()
             return
+        # Also at the end, when this thread comes to it late.
         closing = not final_sent and now >= last_bookmark
         if options.bookmarks and (now >= bookmark_at or closing):
             with store.lock:
                 quiet = not watcher.pending
                 revision = max(store.revision, watcher.after if watcher.after <= store.revision else 0)
-            if not quiet:
+            if not quiet and now < end:
                 continue
-            final_sent = final_sent or closing
-            bookmark_at = now + options.bookmark_interval
-            if not send("BOOKMARK", event_line("BOOKMARK", view.bookmark(revision))):
-                return
+            if quiet:
+                final_sent = final_sent or closing
+                bookmark_at = now + options.bookmark_interval
+                if not send("BOOKMARK", event_line("BOOKMARK", view.bookmark(revision))):
+                    return
+        if now >= end:
+            stream.finish()
+            return
         limits = [end]
         if options.bookmarks:
             limits.append(bookmark_at)
