@@ -424,7 +424,7 @@ def test_an_unreachable_webhook_fails_or_is_ignored(admin: Raw, hook: Hook) -> N
 @pytest.mark.requirement("AS28")
 def test_a_webhook_that_takes_too_long(admin: Raw, hook: Hook) -> None:
     release = threading.Event()
-    hook.answer = lambda _: {"allowed": release.wait(10)}
+    hook.answer = lambda _: {"allowed": release.wait(60)}
     admin.create(HOOKS, configuration({"url": f"http://{hook.address}/"}))
     assert admin.create(CONFIG_MAPS, {"metadata": {"name": "a"}}).code == 500
     release.set()

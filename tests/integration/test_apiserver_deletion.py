@@ -254,7 +254,7 @@ def test_in_background_they_act_at_once(raw: Raw, name: str) -> None:
     owner = raw.create(CONFIG_MAPS, {"metadata": {"name": name}}).json
     raw.create(CONFIG_MAPS, owned(f"{name}-child", owner))
     raw.delete(f"{CONFIG_MAPS}/{name}?propagationPolicy=Background")
-    eventually(lambda: raw.get(f"{CONFIG_MAPS}/{name}-child").code == 404, timeout=2.0)
+    eventually(lambda: raw.get(f"{CONFIG_MAPS}/{name}-child").code == 404)
 
 
 @pytest.mark.requirement("AS20")

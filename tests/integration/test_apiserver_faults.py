@@ -125,8 +125,10 @@ def test_truncated_and_invalid_bodies(server: ApiServer, raw: Raw) -> None:
         _ = Raw(server).get(f"{CONFIG_MAPS}/a").json
 
 
-def watched(raw: Raw, query: str = "") -> str:
-    return f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={raw.get(CONFIG_MAPS).version}{query}"
+def watched(raw: Raw, query: str = "", seconds: int = 60) -> str:
+    """The path of a watch from now on, which lasts longer than a test unless something else ends it."""
+    version = raw.get(CONFIG_MAPS).version
+    return f"{CONFIG_MAPS}?watch=1&timeoutSeconds={seconds}&resourceVersion={version}{query}"
 
 
 @pytest.mark.requirement("AS29")
@@ -152,7 +154,7 @@ def test_a_watch_is_dropped_in_the_middle_of_a_line(server: ApiServer, raw: Raw)
 @pytest.mark.requirement("AS29")
 def test_a_silent_watch_keeps_its_connection(server: ApiServer, raw: Raw) -> None:
     server.faults.add(Match(verb="watch"), faults.silence())
-    watch = raw.watch(watched(raw, "&allowWatchBookmarks=1"))
+    watch = raw.watch(watched(raw, "&allowWatchBookmarks=1", seconds=1))
     raw.create(CONFIG_MAPS, body("a"))
     assert server.open_connections == 2
     assert list(watch) == []
@@ -161,7 +163,7 @@ def test_a_silent_watch_keeps_its_connection(server: ApiServer, raw: Raw) -> Non
 @pytest.mark.requirement("AS29")
 def test_bookmarks_and_end_markers_are_left_out(server: ApiServer, raw: Raw) -> None:
     server.faults.add(Match(verb="watch"), faults.no_bookmarks(), times=1)
-    assert list(raw.watch(watched(raw, "&allowWatchBookmarks=1"))) == []
+    assert list(raw.watch(watched(raw, "&allowWatchBookmarks=1", seconds=1))) == []
     server.faults.add(Match(verb="watch"), faults.no_end_marker(), times=1)
     query = (
         "watch=1&timeoutSeconds=1&sendInitialEvents=1&allowWatchBookmarks=1&resourceVersionMatch=NotOlderThan"

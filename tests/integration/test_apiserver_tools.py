@@ -16,6 +16,7 @@ from tests.integration.widgets import DEFINITION, widget
 from captf_runtime.testing.apiserver import ApiServer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +27,37 @@ def server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def kubectl(server: ApiServer, tmp_path: Path) -> Run:
-    """Runs kubectl in namespace t; an exit status other than 0 fails the test unless `check` is false."""
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.skip("kubectl is not on the PATH")
-    environment = {
+def environment(server: ApiServer, tmp_path: Path) -> dict[str, str]:
+    """The environment of kubectl in namespace t."""
+    return {
         "HOME": str(tmp_path),
         "PATH": os.environ["PATH"],
         "KUBECONFIG": str(server.kubeconfig(namespace="t")),
     }
+
+
+@pytest.fixture
+def program() -> str:
+    """The path of kubectl."""
+    found = shutil.which("kubectl")
+    if found is None:
+        pytest.skip("kubectl is not on the PATH")
+    return found
+
+
+@pytest.fixture
+def start_kubectl(program: str, environment: dict[str, str]) -> Start:
+    """Starts kubectl in namespace t, for a test that reads its output while it runs."""
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
+
+    return start
+
+
+@pytest.fixture
+def kubectl(program: str, environment: dict[str, str]) -> Run:
+    """Runs kubectl in namespace t; an exit status other than 0 fails the test unless `check` is false."""
 
     def run(
         *arguments: str, input: str = "", check: bool = True, **extra: str
@@ -45,7 +67,7 @@ def kubectl(server: ApiServer, tmp_path: Path) -> Run:
             input=input,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             env={**environment, **extra},
         )
         if check:
@@ -151,13 +173,15 @@ def test_patch_annotate_label_and_edit(kubectl: Run) -> None:
 
 
 @pytest.mark.requirement("AS4")
-def test_wait_watch_and_delete(kubectl: Run) -> None:
+def test_wait_watch_and_delete(kubectl: Run, start_kubectl: Start) -> None:
     kubectl("create", "configmap", "brief", "--from-literal=key=value")
-    kubectl("wait", "--for=jsonpath={.data.key}=value", "configmap/brief", "--timeout=10s")
-    watched = kubectl("get", "configmaps", "-w", "--request-timeout=1s", check=False)
-    assert "brief" in watched.stdout
+    kubectl("wait", "--for=jsonpath={.data.key}=value", "configmap/brief", "--timeout=60s")
+    with start_kubectl("get", "configmaps", "--watch") as watching:
+        assert watching.stdout is not None
+        assert any(line.startswith("brief ") for line in watching.stdout)
+        watching.kill()
     assert 'configmap "brief" deleted' in kubectl("delete", "configmap", "brief").stdout
-    kubectl("wait", "--for=delete", "configmap/brief", "--timeout=10s")
+    kubectl("wait", "--for=delete", "configmap/brief", "--timeout=60s")
     kubectl("create", "configmap", "held")
     kubectl("patch", "configmap", "held", "-p", '{"metadata":{"finalizers":["example.io/hold"]}}')
     kubectl("delete", "configmap", "held", "--wait=false")

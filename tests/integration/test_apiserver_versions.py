@@ -131,7 +131,7 @@ def test_a_watch_that_was_being_opened_while_its_kind_went_ends(
     gone = threading.Event()
 
     def late(*arguments: Any) -> None:
-        assert gone.wait(10)
+        assert gone.wait(60)
         watching.serve(*arguments)
 
     monkeypatch.setattr(reading, "serve", late)
