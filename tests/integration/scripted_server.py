@@ -152,7 +152,7 @@ class ScriptedServer:
             except OSError:
                 pass
 
-    def wait_for(self, predicate: Callable[[], bool], timeout: float = 10.0) -> None:
+    def wait_for(self, predicate: Callable[[], bool], timeout: float = 30.0) -> None:
         with self.changed:
             assert self.changed.wait_for(predicate, timeout), [request.target for request in self.requests]
 

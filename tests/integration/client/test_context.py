@@ -76,7 +76,7 @@ def test_a_write_that_waited_for_a_connection_asks_the_context_once_more() -> No
     release = threading.Event()
 
     def script(request: Received, reply: Reply) -> None:
-        release.wait(10)
+        release.wait(30)
         reply.send(200, MAP)
 
     with ScriptedServer(script) as server, server.client(pool_size=1) as client:
@@ -101,11 +101,11 @@ def test_a_write_that_waited_for_a_connection_asks_the_context_once_more() -> No
 
         writer = threading.Thread(target=write)
         writer.start()
-        assert asked.wait(10)
+        assert asked.wait(30)
         context.fenced = True
         release.set()
         for thread in (writer, holder):
-            thread.join(10)
+            thread.join(30)
         assert len(raised) == 1
         assert [request.method for request in server.requests] == ["GET"]
         context.fenced = False
@@ -125,7 +125,7 @@ def test_calls_end_with_the_context_s_deadline() -> None:
         ):
             with pytest.raises(RequestTimeout):
                 call()
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 25  # not the 30 s of a read
         context.left = 0
         with pytest.raises(RequestTimeout, match="used up"):
             bound.get(CONFIG_MAP, "a", "t")
@@ -144,4 +144,4 @@ def test_a_stopping_context_ends_a_pause() -> None:
         started = time.monotonic()
         with pytest.raises(ServiceUnavailable):
             client.bind(context).get(CONFIG_MAP, "a", "t")
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 25  # not the 30 s that the server asks for

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.client.endings import timed_out
 from tests.integration.scripted_server import Received, Reply, Script, ScriptedServer, status
 
 from captf_runtime.client import (
@@ -187,18 +189,16 @@ def test_the_stop_signal_ends_a_pause_and_raises_what_happened() -> None:
         started = time.monotonic()
         stop.set()
         with pytest.raises((ServiceUnavailable, Stopped)):
-            running.result(5)
-        assert time.monotonic() - started < 2
+            running.result(25)
+        assert time.monotonic() - started < 25  # not the 30 s that the server asks for
         with pytest.raises(Stopped):
             client.get(CONFIG_MAP, "a", "t")
 
 
 @pytest.mark.requirement("CL3")
-def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_times_out() -> None:
     with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client() as client:
-        with pytest.raises(RequestTimeout) as raised:
-            client.create(CONFIG_MAP, MAP, timeout=0.2)
-        assert raised.value.ambiguous
+        timed_out(lambda timeout: client.create(CONFIG_MAP, MAP, timeout=timeout))
 
 
 @pytest.mark.requirement("CL3")
@@ -221,7 +221,7 @@ def test_default_timeouts_and_keepalive() -> None:
         assert len(seen) == 1
         live = seen[0]
         # The read timeout takes the place of the one for connecting once the request is written.
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while live.gettimeout() != 30.0 and time.monotonic() < deadline:
             threading.Event().wait(0.005)
         assert live.gettimeout() == 30.0
@@ -230,7 +230,7 @@ def test_default_timeouts_and_keepalive() -> None:
         assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 15
         assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 9
         client.close()
-        thread.join(5)
+        thread.join(30)
         assert not thread.is_alive()
 
 
@@ -246,7 +246,7 @@ def test_at_full_load_no_more_sockets_than_the_pool_has(recwarn: pytest.Warnings
     gate = threading.Event()
 
     def script(request: Received, reply: Reply) -> None:
-        gate.wait(10)
+        gate.wait(30)
         reply.send(200, MAP)
 
     with (
@@ -272,7 +272,7 @@ def test_a_full_pool_is_waited_for_within_the_caller_s_time() -> None:
             client.create(CONFIG_MAP, MAP, timeout=0.3)
         assert not raised.value.ambiguous
         client.close()
-        thread.join(5)
+        thread.join(30)
 
 
 @pytest.mark.requirement("CL2", "CL4")
@@ -281,7 +281,7 @@ def test_purposes_have_pools_and_agents_of_their_own() -> None:
 
     def script(request: Received, reply: Reply) -> None:
         if request.path.endswith("/busy"):
-            gate.wait(10)
+            gate.wait(30)
         reply.send(200, MAP)
 
     with ScriptedServer(script) as server, server.client(pool_size=1, program="x", version="1") as client:
@@ -292,7 +292,7 @@ def test_purposes_have_pools_and_agents_of_their_own() -> None:
             election.get(CONFIG_MAP, "a", "t")
         other = client.dedicated(pool_size=1)
         gate.set()
-        thread.join(5)
+        thread.join(30)
         plain, leading = (request.headers["user-agent"] for request in server.requests)
         assert plain.startswith("x/1 (")
         assert leading == f"{plain} leader-election"
@@ -393,14 +393,14 @@ def test_closing_ends_a_connect_that_nobody_answers() -> None:
             item.connect_ex(address)
         client = Client(ClientConfig(f"http://127.0.0.1:{address[1]}"))
         running = pool.submit(client.get, CONFIG_MAP, "a", "t")
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while not client._transport._sockets._sockets and time.monotonic() < deadline:
             threading.Event().wait(0.005)
         started = time.monotonic()
         client.close()
         with pytest.raises(Stopped):
-            running.result(5)
-        assert time.monotonic() - started < 2
+            running.result(30)
+        assert time.monotonic() - started < 30
         for item in waiting:
             item.close()
 
@@ -421,10 +421,10 @@ def test_closing_ends_running_requests_and_watches() -> None:
         client.close()
         for item in running:
             with pytest.raises(Stopped):
-                item.result(5)
+                item.result(25)
         with pytest.raises(TransportError):
-            reading.result(5)
-        assert time.monotonic() - started < 2
+            reading.result(25)
+        assert time.monotonic() - started < 25  # not the 30 s of a read
         client.close()
 
 
@@ -511,13 +511,8 @@ def test_a_server_that_sends_a_byte_now_and_then_does_not_outlast_the_time_of_a_
             reply.chunk(b" ") if chunked else reply.write(b" ")
 
     with ScriptedServer(trickle) as server, server.client() as client:
-        started = time.monotonic()
-        with pytest.raises(RequestTimeout) as raised:
-            client.update(CONFIG_MAP, MAP, timeout=0.15)
-        assert raised.value.ambiguous
-        with pytest.raises(RequestTimeout):
-            client.raw("GET", "/version", timeout=0.15)
-        assert time.monotonic() - started < 2.0
+        timed_out(lambda timeout: client.update(CONFIG_MAP, MAP, timeout=timeout))
+        timed_out(lambda timeout: client.raw("GET", "/version", timeout=timeout))
 
 
 def test_an_answer_that_comes_in_pieces_is_read_to_its_end() -> None:
@@ -539,8 +534,8 @@ def dribble_head(_: Received, reply: Reply) -> None:
         reply.write(b"x")
 
 
-def in_time(call: Callable[[], object], error: type[ApiError], limit: float = 10.0) -> ApiError:
-    """Assert that a call fails like this and soon; return the error."""
+def in_time(call: Callable[[], object], error: type[ApiError], limit: float = 25.0) -> ApiError:
+    """Assert that a call fails like this and long before any time but its own is over; return the error."""
     started = time.monotonic()
     with pytest.raises(error) as raised:
         call()
@@ -551,9 +546,7 @@ def in_time(call: Callable[[], object], error: type[ApiError], limit: float = 10
 @pytest.mark.requirement("CL3", "CT7")
 def test_a_header_that_comes_byte_by_byte_does_not_outlast_the_time_of_a_call() -> None:
     with ScriptedServer(dribble_head) as server, server.client() as client:
-        error = in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), RequestTimeout)
-        assert isinstance(error, RequestTimeout)
-        assert error.ambiguous
+        timed_out(lambda timeout: client.update(CONFIG_MAP, MAP, timeout=timeout))
         in_time(
             lambda: client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=0.15),
             RequestTimeout,
@@ -573,11 +566,15 @@ def test_a_call_without_a_time_of_its_own_ends_too(monkeypatch: pytest.MonkeyPat
             reply.write(b" ")
 
     assert transport_module.LONGEST_REQUEST == 300.0
-    monkeypatch.setattr(transport_module, "LONGEST_REQUEST", 0.15)
-    monkeypatch.setattr(transport_module, "READ_TIMEOUT", 0.15)
+
+    def update(client: Client, longest: float) -> None:
+        monkeypatch.setattr(transport_module, "LONGEST_REQUEST", longest)
+        monkeypatch.setattr(transport_module, "READ_TIMEOUT", longest)
+        client.update(CONFIG_MAP, MAP)
+
     for script in (dribble_head, dribble_body):
         with ScriptedServer(script) as server, server.client() as client:
-            in_time(lambda: client.update(CONFIG_MAP, MAP), RequestTimeout)
+            timed_out(partial(update, client))
     with ScriptedServer(refuse_slowly) as server, server.client() as client:
         in_time(
             lambda: client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300),
@@ -599,7 +596,7 @@ def test_a_lookup_without_an_answer_outlasts_neither_the_time_of_a_call_nor_a_st
         if kwargs.get("flags", 0) & socket.AI_NUMERICHOST:
             raise socket.gaierror(socket.EAI_NONAME, "not an address")
         lookups.append(host)
-        answer.wait(10)
+        answer.wait(60)
         return ask("127.0.0.1", *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
@@ -612,11 +609,11 @@ def test_a_lookup_without_an_answer_outlasts_neither_the_time_of_a_call_nor_a_st
             in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), ConnectionFailed)
             assert len(lookups) == 1
             running = pool.submit(client.get, CONFIG_MAP, "a", "t")
-            in_time(lambda: (client.close(), running.result(5)), Stopped)
+            in_time(lambda: (client.close(), running.result(25)), Stopped)
         with Client(config) as client:
             running = pool.submit(client.get, CONFIG_MAP, "a", "t")
             answer.set()
-            assert running.result(5) == MAP
+            assert running.result(25) == MAP
             client.close()
     assert len(lookups) in (1, 2)  # the second client may have come after the first lookup's end
 
@@ -625,10 +622,12 @@ def test_a_lookup_without_an_answer_outlasts_neither_the_time_of_a_call_nor_a_st
 def test_silent_addresses_share_the_time_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody accepts at the first address: the second is reached within the time for both."""
     with ExitStack() as stack:
+        # In this order: nobody else uses ports of the other address.
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = listener.getsockname()[1]
         full = stack.enter_context(socket.socket())
-        full.bind(("127.0.0.2", 0))
+        full.bind(("127.0.0.2", port))
         full.listen(0)
-        port = full.getsockname()[1]
         for _ in range(3):
             item = stack.enter_context(socket.socket())
             item.setblocking(False)
@@ -646,7 +645,6 @@ def test_silent_addresses_share_the_time_of_a_call(monkeypatch: pytest.MonkeyPat
         with Client(ClientConfig(f"http://several.example.test:{port}")) as client:
             addresses = ["127.0.0.2"] * 60
             in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.3), ConnectionFailed)
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", port)))
             addresses = ["127.0.0.2", "127.0.0.1"]
 
             def serve() -> None:
@@ -657,9 +655,14 @@ def test_silent_addresses_share_the_time_of_a_call(monkeypatch: pytest.MonkeyPat
 
             thread = threading.Thread(target=serve)
             thread.start()
-            # With the five seconds of a connect for each, nothing would be left for the second.
-            assert client.raw("GET", "/version", timeout=4.0).data == b"{}"
-            thread.join(5)
+            # With the whole time of a connect for each, nothing would be left for the second.
+            try:
+                found = client.raw("GET", "/version", timeout=4.0)
+            except TransportError:  # on a machine that was held up
+                monkeypatch.setattr(transport_module, "CONNECT_TIMEOUT", 50.0)
+                found = client.raw("GET", "/version", timeout=40.0)
+            assert found.data == b"{}"
+            thread.join(30)
 
 
 @pytest.mark.requirement("CL3", "CL5", "G3")
@@ -669,7 +672,7 @@ def test_a_plugin_that_hangs_outlasts_neither_the_time_of_a_call_nor_a_stop() ->
 
     def plugin() -> dict[str, Any]:
         runs.append(1)
-        token.wait(10)
+        token.wait(60)
         return {"token": "new"}
 
     with ScriptedServer(token_script) as server, ThreadPoolExecutor() as pool:
@@ -678,10 +681,10 @@ def test_a_plugin_that_hangs_outlasts_neither_the_time_of_a_call_nor_a_stop() ->
             error = in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), ConnectionFailed)
             assert "plugin" in str(error)
             running = pool.submit(client.get, CONFIG_MAP, "a", "t")
-            in_time(lambda: (client.close(), running.result(5)), Stopped)
+            in_time(lambda: (client.close(), running.result(25)), Stopped)
         with Client(config) as client:
             running = pool.submit(client.get, CONFIG_MAP, "a", "t")
             token.set()
-            assert running.result(5) == MAP
+            assert running.result(25) == MAP
     assert len(runs) == 1
     assert len(server.requests) == 1

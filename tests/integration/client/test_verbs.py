@@ -441,4 +441,4 @@ def test_unknown_fields_survive_a_round_trip() -> None:
         started = time.monotonic()
         found = client.get(DEPLOYMENT, "d", "t")
         assert client.update(DEPLOYMENT, found)["future"] == strange["future"]
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 25
