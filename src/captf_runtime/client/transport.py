@@ -322,10 +322,21 @@ class Pool:
             self._manager, self._fingerprint = manager, current
             return manager
 
-    def renew(self) -> None:
+    def check_soon(self) -> None:
         """Look at authorities and client certificate again with the next request."""
         with self._lock:
             self._checked_at = float("-inf")
+
+    def renew(self) -> bool:
+        """Look at authorities and client certificate again; whether the next request is made with others.
+
+        Raises:
+            ConfigError, TimeoutError: a plugin did not hand out its certificate.
+        """
+        given = self._config.credentials.certificate() if self._secure else None
+        self.check_soon()
+        with self._lock:
+            return self._secure and tls.fingerprint(self._config, given) != self._fingerprint
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -650,12 +661,10 @@ class Transport:
     def _reload(self, refused: str | None, pool: Pool) -> bool:
         try:
             reloaded = self.config.credentials.reload(refused)
+            return pool.renew() or reloaded
         except (ConfigError, TimeoutError, ValueError) as error:
             logger.warning("cannot reload the credentials", err=error)
             return False
-        if reloaded:
-            pool.renew()
-        return reloaded
 
     def _open(self, pool: Pool, request: _Request, authorization: str | None) -> urllib3.BaseHTTPResponse:
         headers = {"User-Agent": self.agent, "Accept": "application/json", **request.headers}
@@ -710,8 +719,7 @@ class Transport:
                     ) from error
             except (HTTPError, OSError) as error:
                 if isinstance(_root(error), ssl.SSLError):
-                    # Perhaps an authority or a certificate has just been replaced.
-                    pool.renew()
+                    pool.check_soon()  # perhaps an authority or a certificate has just been replaced
                 raise self._failure(error, request) from error
 
     def _failure(self, error: Exception, request: _Request) -> TransportError:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
 from tests.integration.client.endings import timed_out
 from tests.integration.scripted_server import Received, Reply, ScriptedServer
 
@@ -267,3 +268,33 @@ def test_a_body_over_tls_gets_what_the_lookup_left_of_the_time_of_a_call(slow_lo
         finally:
             over.set()
             listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.requirement("CL5")
+def test_401_looks_at_a_client_certificate_again_and_repeats_the_request_once(tmp_path: Path) -> None:
+    old, new = trustme.CA(), trustme.CA()
+    certificate = write_pair(tmp_path, old.issue_cert("client"))
+    context = server_context("127.0.0.1", clients=old)
+    new.configure_trust(context)
+
+    def script(request: Received, reply: Reply) -> None:
+        assert isinstance(reply._connection, ssl.SSLSocket)
+        issuer = dict(entry[0] for entry in (reply._connection.getpeercert() or {})["issuer"])
+        reply.send(200 if issuer["organizationalUnitName"] == trusted else 401)
+
+    def unit(authority: trustme.CA) -> str:
+        parsed = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+        return str(parsed.subject.get_attributes_for_oid(x509.NameOID.ORGANIZATIONAL_UNIT_NAME)[0].value)
+
+    trusted = unit(old)
+    with ScriptedServer(script, context) as server:
+        config = ClientConfig(server.url, ca_data=pem(AUTHORITY), certificate=certificate)
+        with quick(config) as client:
+            assert client.raw("GET", "/version").status == 200
+            trusted = unit(new)
+            write_pair(tmp_path, new.issue_cert("client"))
+            assert client.raw("DELETE", "/version").status == 200
+            assert len(server.requests) == 3
+            trusted = "nobody"
+            assert client.raw("DELETE", "/version").status == 401
+            assert len(server.requests) == 4  # nothing has changed: nothing to repeat for

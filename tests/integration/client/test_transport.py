@@ -20,6 +20,7 @@ from tests.integration.scripted_server import Received, Reply, Script, ScriptedS
 
 from captf_runtime.client import (
     ApiError,
+    Cancellation,
     Client,
     ClientConfig,
     ConnectionFailed,
@@ -31,6 +32,7 @@ from captf_runtime.client import (
     TokenFile,
     TransportError,
     Unauthorized,
+    WatchStream,
 )
 from captf_runtime.client import transport as transport_module
 from captf_runtime.client.credentials import PluginCredentials
@@ -688,3 +690,204 @@ def test_a_plugin_that_hangs_outlasts_neither_the_time_of_a_call_nor_a_stop() ->
             assert running.result(25) == MAP
     assert len(runs) == 1
     assert len(server.requests) == 1
+
+
+@pytest.mark.requirement("CL5", "RF7")
+def test_401_runs_the_exec_plugin_again_and_repeats_any_request_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    runs = tmp_path / "runs"
+    plugin = tmp_path / "plugin"
+    credential = '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"%s"}}'
+    plugin.write_text(
+        f"#!/bin/sh\necho run >> {runs}\ntest -s {token} || exit 1\nprintf '{credential}' \"$(cat {token})\"\n"
+    )
+    plugin.chmod(0o755)
+
+    def count() -> int:
+        return len(runs.read_text().splitlines())
+
+    with ScriptedServer(token_script) as server:
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+                    "users": [
+                        {
+                            "name": "u",
+                            "user": {
+                                "exec": {
+                                    "apiVersion": "client.authentication.k8s.io/v1",
+                                    "command": str(plugin),
+                                    "interactiveMode": "Never",
+                                }
+                            },
+                        }
+                    ],
+                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                    "current-context": "x",
+                }
+            )
+        )
+        token.write_text("old")
+        with Client.from_config(kubeconfig=kubeconfig) as client:
+            with pytest.raises(Unauthorized):
+                client.delete(CONFIG_MAP, "a", "t", propagation_policy="Background")
+            assert count() == 2  # once to begin with, once more after the refusal, and then no more
+            assert len(server.requests) == 2
+            # A plugin that fails now leaves the server's word to the caller, and is asked again next time.
+            token.write_text("")
+            with pytest.raises(Unauthorized):
+                client.delete(CONFIG_MAP, "a", "t", propagation_policy="Background")
+            assert len(server.requests) == 3
+            token.write_text("new")
+            client.delete(CONFIG_MAP, "a", "t", propagation_policy="Background")
+            client.get(CONFIG_MAP, "a", "t")
+            assert count() == 4
+            assert [request.headers["authorization"] for request in server.requests[3:]] == [
+                "Bearer old",
+                "Bearer new",
+                "Bearer new",
+            ]
+        token.write_text("old")
+        with Client.from_config(kubeconfig=kubeconfig) as client:
+            client.config.credentials.authorization()
+            token.write_text("new")
+            _watch_once(client)
+            assert [request.headers["authorization"] for request in server.requests[-2:]] == [
+                "Bearer old",
+                "Bearer new",
+            ]
+
+
+def closing(length: int | None = None) -> dict[str, str]:
+    return {"Connection": "close"} | ({} if length is None else {"Content-Length": str(length)})
+
+
+@pytest.mark.requirement("CL15", "G3", "RF10")
+def test_a_stop_ends_answers_after_which_the_connection_would_close() -> None:
+    """The connection has then already let go of its socket, which is still being read from."""
+    half = threading.Semaphore(0)
+
+    def script(request: Received, reply: Reply) -> None:
+        reply.head(200, closing() if "watch" in request.query else closing(1000))
+        reply.write(b"\n")
+        half.release()
+        reply.hang()
+
+    with ScriptedServer(script) as server, ThreadPoolExecutor() as pool:
+        for timeout in (None, 100.0):
+            with server.client() as client:
+                stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300)
+                reading = pool.submit(list, stream)
+                running = pool.submit(client.get, CONFIG_MAP, "a", "t", timeout=timeout)
+                assert half.acquire(timeout=5)
+                assert half.acquire(timeout=5)
+                in_time(lambda: (client.close(), running.result(20)), Stopped)  # noqa: B023
+                assert reading.result(10) == []
+        with server.client() as client:
+            stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300)
+            assert half.acquire(timeout=5)
+            reading = pool.submit(list, stream)
+            stream.close()
+            assert reading.result(5) == []
+        server.wait_for(lambda: not server._open)
+        with server.client() as client:
+            timed_out(lambda timeout: client.update(CONFIG_MAP, MAP, timeout=timeout))
+
+
+@pytest.mark.requirement("CL15")
+def test_answers_after_which_the_connection_closes_are_as_good_as_others() -> None:
+    def script(request: Received, reply: Reply) -> None:
+        if "watch" in request.query:
+            reply.head(200, closing())
+            for name in ("a", "b"):
+                event = {"type": "ADDED", "object": {"metadata": {"name": name}}}
+                reply.write(json.dumps(event).encode() + b"\n")
+        else:
+            reply.send(200, MAP, closing())
+        reply.cut()
+
+    with ScriptedServer(script) as server, server.client(pool_size=1) as client:
+        for number in range(1, 4):
+            assert client.update(CONFIG_MAP, MAP) == MAP
+            assert server.connections == number
+        stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=1, read_timeout=5)
+        assert [event.decode()["metadata"]["name"] for event in stream] == ["a", "b"]
+        assert not client._transport._sockets._sockets
+
+
+@pytest.mark.requirement("CL15")
+def test_closing_a_watch_that_has_ended_cuts_no_other() -> None:
+    def script(request: Received, reply: Reply) -> None:
+        reply.start_stream()
+        if request.query["resourceVersion"] == "2":
+            reply.event("ADDED", MAP)
+            go_on.wait(10)
+            reply.event("MODIFIED", MAP)
+        reply.end_stream()
+
+    go_on = threading.Event()
+    with ScriptedServer(script) as server, server.client() as client:
+
+        def watch(version: str) -> WatchStream:
+            return client.watch(CONFIG_MAP, resource_version=version, timeout_seconds=9, read_timeout=9)
+
+        first = watch("1")
+        assert list(first) == []
+        second = watch("2")
+        assert next(second).type == "ADDED"
+        first.close()
+        go_on.set()
+        assert [event.type for event in second] == ["MODIFIED"]
+
+
+@pytest.mark.requirement("CL15", "G3", "RF10")
+def test_an_owner_ends_its_own_requests_and_no_others() -> None:
+    def list_them(client: Client, owner: Cancellation) -> object:
+        return list(client.raw_pages(CONFIG_MAP, cancellation=owner))
+
+    def watch(client: Client, owner: Cancellation) -> object:
+        return client.watch(
+            CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300, cancellation=owner
+        )
+
+    with (
+        ScriptedServer(lambda request, reply: reply.hang()) as server,
+        server.client() as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        owner = Cancellation()
+        running = [pool.submit(call, client, owner) for call in (list_them, watch)]
+        other = pool.submit(client.get, CONFIG_MAP, "a", "t")
+        server.wait_for(lambda: len(server.requests) == 3)
+        in_time(lambda: (owner.cancel(), running[0].result(20)), Stopped)
+        in_time(lambda: running[1].result(20), Stopped)
+        in_time(lambda: list_them(client, owner), Stopped)
+        in_time(lambda: watch(client, owner), Stopped)
+        assert len(server.requests) == 3
+        assert not other.done()
+        in_time(lambda: (client.close(), other.result(20)), Stopped)
+
+
+@pytest.mark.requirement("CL15", "G3")
+def test_a_stop_that_comes_while_a_request_is_being_written_ends_it() -> None:
+    class Context:
+        """Stops the client at the last moment before the request is written."""
+
+        stopping = False
+        checks = 0
+
+        def check(self) -> None:
+            self.checks += 1
+            if self.checks == 2:
+                client.close()
+
+        def remaining(self) -> float | None:
+            return None
+
+        def sleep(self, seconds: float) -> None:
+            raise AssertionError(f"no pause of {seconds} s: nothing is repeated after a stop")
+
+    with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client() as client:
+        in_time(lambda: client.bind(Context()).get(CONFIG_MAP, "a", "t"), Stopped)

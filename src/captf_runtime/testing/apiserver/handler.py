@@ -207,9 +207,7 @@ class Handler:
         else:
             exchange.respond(spoiled)
 
-    def _record(
-        self, request: HttpRequest, code: int, info: RequestInfo, user: User, seconds: float
-    ) -> None:
+    def _record(self, request: HttpRequest, code: int, info: RequestInfo, user: User, seconds: float) -> None:
         self._requests.add(
             LoggedRequest(
                 self._clock.now(),
