@@ -326,7 +326,7 @@ KEYS: Final = {
     "captf.io/cluster-outputs-hash": "hash of the cluster exports that it runs with",
     "captf.io/held-cluster-outputs": "a pool's: it runs with the exports that were applied before",
     "captf.io/state-lock-version": "version of the state lock when it was created",
-    "captf.io/state-lineage": "a destroy's: lineage of the state that it was started for",
+    "captf.io/state-lineage": "lineage of the state that the Job was started for; none on a restore's",
     "cluster.x-k8s.io/cloned-from-name": "the template that an object was made from",
     "clusterctl.cluster.x-k8s.io/delete-for-move": "clusterctl deletes the object because it moved it",
     "topology.cluster.x-k8s.io/dry-run": "a ClusterClass tries a change out",

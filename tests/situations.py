@@ -78,6 +78,17 @@ def lost(case: Case) -> None:
     case.reconcile()
 
 
+def lost_to_a_refresh(case: Case) -> None:
+    """The state was removed while a refresh ran, which stored one with outputs and without resources."""
+    case.provision()
+    case.remove_secrets(case.states())
+    outputs = {"health": {"state": "running", "healthy": True}}
+    made = state_secrets.document(serial=2, resources=0, outputs=outputs, lineage="of-the-refresh")
+    case.world.write_state(case.kind, case.name, cluster=case.cluster, payload=state_secrets.payload(made))
+    case.delete()
+    case.reconcile()
+
+
 def lost_without_backup(case: Case) -> None:
     case.provision()
     case.remove_secrets([*case.states(), *case.backups()])
@@ -257,6 +268,7 @@ DELETIONS: dict[str, Situation] = {
     "destroy failed": failed_destroy,
     "destroy failed, due again": failed_destroy_due_again,
     "state lost": lost,
+    "state lost, another in its place": lost_to_a_refresh,
     "state lost, no backup": lost_without_backup,
     "state corrupt": corrupt,
     "state encrypted": encrypted,

@@ -324,6 +324,12 @@ class ChaosWorld(World):
                 return self._stored(run, (), {}, pieces) and not self._another(run)
             case "restore":
                 return self._push(run, pieces)
+            case "refresh" | "drift":
+                # Over a state that lists nothing, what a refresh stores is the outputs that need no resource.
+                run.state = self.state_of(run.site)
+                if run.state.ids:
+                    return True
+                return self._stored(run, (), OUTPUTS[run.site.kind], pieces) and not self._another(run)
             case _:
                 return True
 

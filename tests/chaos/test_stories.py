@@ -163,14 +163,23 @@ def test_what_a_destroy_left_of_a_lost_state_may_go_too(world: WitnessedWorld, s
     restored_and_destroyed(world, site)
 
 
-@pytest.mark.parametrize("site", [CLUSTER, POOL], ids=lambda site: site.kind)
-def test_a_refresh_that_found_no_state_leads_to_no_second_apply(world: WitnessedWorld, site: Site) -> None:
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.kind)
+@pytest.mark.parametrize(
+    ("runner", "when"), [("looks", "while it ran"), ("does not look", "before it began")]
+)
+def test_a_refresh_that_found_no_state_makes_none_that_counts(
+    world: WitnessedWorld, site: Site, runner: str, when: str
+) -> None:
+    """It stores a state with outputs and without resources; a destroy of that would remove nothing."""
+    world.runners_look = runner == "looks"
     if site != CLUSTER:
         provision(world, CLUSTER)
     provision(world, site)
     world.advance(2000)
     world.witness(site)
     (check,) = world.unfinished(site)
+    if when == "while it ran":
+        world.begin(check)
     for name in world.state_of(site).secrets:
         world.remove(SECRET, name)
     world.finish(check, "succeeded")
@@ -178,6 +187,16 @@ def test_a_refresh_that_found_no_state_leads_to_no_second_apply(world: Witnessed
         world.witness(site)
     assert world.says(*place(site), "StateReadable") == "False/StateLost"
     assert not world.unfinished(site)
+    world.delete(*place(site))
+    for _ in range(3):
+        world.witness(site)
+    assert world.says(*place(site), "StateReadable") == "False/StateLost"
+    assert not world.unfinished(site)
+    # Without the Job that told, the backups still do.
+    world.remove(JOB, name_of(check))
+    world.witness(site)
+    assert world.says(*place(site), "StateReadable") == "False/StateLost"
+    restored_and_destroyed(world, site)
 
 
 def destroying(world: WitnessedWorld, site: Site) -> Object:

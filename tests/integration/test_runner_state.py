@@ -1,5 +1,5 @@
 """What the runner itself does about the state: it puts a backup in the place of one that no runtime can read, and
-a destroy counts only on the state that it was started for."""
+every other run counts only on the state that it was started for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import base64
 import gzip
 import json
 import random
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,6 +196,16 @@ def destroy(pod: Pod, lineage: str = LINEAGE) -> Any:
     return pod.image.run("destroy", *CONFIG, f"--state-lineage={lineage}")
 
 
+#: What a run of each operation has not done that did not begin.
+NOT_DONE = {
+    "apply": "applied",
+    "plan": "planned",
+    "refresh": "refreshed",
+    "drift": "checked",
+    "destroy": "destroyed",
+}
+
+
 def test_a_destroy_of_the_state_that_it_was_started_for_counts(pod: Pod) -> None:
     first, second = state()[:40], state()[40:]
     pod.put(BASE, first)
@@ -213,43 +224,77 @@ def test_a_destroy_of_the_state_that_it_was_started_for_counts(pod: Pod) -> None
         ({BASE: state(), f"{BASE}-part-2": b"x"}, "it cannot be read"),
     ],
 )
-def test_a_destroy_of_any_other_state_does_not_begin(pod: Pod, present: dict[str, bytes], found: str) -> None:
+@pytest.mark.parametrize("op", NOT_DONE)
+def test_a_run_on_any_other_state_does_not_begin(
+    pod: Pod, op: str, present: dict[str, bytes], found: str
+) -> None:
     for name, payload in present.items():
         pod.put(name, payload)
-    ran = destroy(pod)
-    assert (ran.exit, ran.error["kind"], ran.error["step"]) == (1, "step", "destroy")
+    ran = pod.image.run(op, *CONFIG, f"--state-lineage={LINEAGE}")
+    assert (ran.exit, ran.error["kind"], ran.error["step"]) == (1, "step", op)
     assert ran.error["tail"] == (
-        f"the state is not the one that the destroy was started for: {found}; nothing was destroyed"
+        f"the state is not the one that the {op} was started for: {found}; nothing was {NOT_DONE[op]}"
     )
     assert pod.called() == ["version"], "the runtime's init would make an empty state of a missing one"
     assert pod.stored() == present
 
 
-def test_a_destroy_whose_state_cannot_be_looked_at_does_not_begin(pod: Pod) -> None:
+@pytest.mark.parametrize("op", NOT_DONE)
+def test_a_run_whose_state_cannot_be_looked_at_does_not_begin(pod: Pod, op: str) -> None:
     pod.put(BASE, state())
     pod.server.faults.add(Match(verb="list", resource="secrets"), internal_error())
-    ran = destroy(pod)
-    assert (ran.exit, ran.error["step"]) == (1, "destroy")
+    ran = pod.image.run(op, *CONFIG, f"--state-lineage={LINEAGE}")
+    assert (ran.exit, ran.error["step"]) == (1, op)
     assert "could not be listed" in ran.error["tail"]
     assert pod.called() == ["version"]
 
 
-@pytest.mark.parametrize("left", [None, state(1, "made-by-init")], ids=["nothing left", "an empty one left"])
-def test_a_destroy_whose_state_went_while_it_ran_does_not_count(pod: Pod, left: bytes | None) -> None:
+#: The command of each operation during which its state may go, and what its failure then ends with.
+AFTERWARDS = {
+    "apply": ("apply", "what there was before the apply, it did not find, and may have made a second time"),
+    "refresh": ("apply-refresh-only", "what the refresh found says nothing"),
+    "drift": ("apply-refresh-only", "what the check found says nothing"),
+    "destroy": ("destroy", "what the destroy removed is not known"),
+}
+
+
+@pytest.mark.parametrize("left", [None, state(1, "made-by-init")], ids=["nothing left", "another one left"])
+@pytest.mark.parametrize("op", AFTERWARDS)
+def test_a_run_whose_state_went_meanwhile_does_not_count(pod: Pod, op: str, left: bytes | None) -> None:
+    command, told = AFTERWARDS[op]
     pod.put(BASE, state())
-    fake = pod.image.directory / "fake"
-    pod.image.script("destroy", 'touch "$FAKE/began"; until [ -e "$FAKE/go" ]; do sleep 0.02; done')
-    process = pod.image.start("destroy", *CONFIG, f"--state-lineage={LINEAGE}")
-    eventually((fake / "began").exists)
+    process = _started(pod, op, command)
     pod.client.delete(SECRET, BASE, TEAM, propagation_policy="Background")
     if left is not None:
         pod.put(BASE, left)
-    (fake / "go").touch()
-    process.communicate(timeout=60)
-    result = json.loads(pod.image.result_path.read_bytes())
+    error = _ended(pod, process)["error"]
     assert process.returncode == 1
-    assert result["error"]["step"] == "destroy"
-    assert result["error"]["tail"].endswith("what the destroy removed is not known")
+    assert error["step"] == op
+    assert error["tail"].endswith(told)
+
+
+@pytest.mark.parametrize("op", AFTERWARDS)
+def test_only_a_destroy_fails_when_nobody_can_look_afterwards(pod: Pod, op: str) -> None:
+    """It alone takes its finding for the end of the object."""
+    pod.put(BASE, state())
+    process = _started(pod, op, AFTERWARDS[op][0])
+    pod.server.faults.add(Match(verb="list", resource="secrets"), internal_error())
+    result = _ended(pod, process)
+    assert (process.returncode, bool(result.get("error"))) == ((1, True) if op == "destroy" else (0, False))
+
+
+def _started(pod: Pod, op: str, command: str) -> subprocess.Popen[str]:
+    """A run that waits within a command of the runtime."""
+    pod.image.script(command, 'touch "$FAKE/began"; until [ -e "$FAKE/go" ]; do sleep 0.02; done')
+    process = pod.image.start(op, *CONFIG, f"--state-lineage={LINEAGE}")
+    eventually((pod.image.directory / "fake" / "began").exists)
+    return process
+
+
+def _ended(pod: Pod, process: subprocess.Popen[str]) -> Any:
+    (pod.image.directory / "fake" / "go").touch()
+    process.communicate(timeout=60)
+    return json.loads(pod.image.result_path.read_bytes())
 
 
 def test_a_destroy_without_a_lineage_looks_at_nothing(pod: Pod) -> None:

@@ -308,8 +308,9 @@ def test_a_request_that_contradicts_itself_is_refused_by_field(change, field):
         build_job(replace(request(), **change))
 
 
-def test_a_destroy_is_held_to_the_lineage_of_its_state():
-    job = build_job(request(op="destroy", state_lineage="6e1f0c5a-1f0b"))
+@pytest.mark.parametrize("op", sorted(set(OPERATIONS) - {"restore"}))
+def test_a_run_is_held_to_the_lineage_of_its_state(op):
+    job = build_job(request(op=op, state_lineage="6e1f0c5a-1f0b"))
     assert "--state-lineage=6e1f0c5a-1f0b" in source_of(job)["args"]
     assert job["metadata"]["annotations"][annotations.STATE_LINEAGE] == "6e1f0c5a-1f0b"
 
@@ -321,7 +322,7 @@ def test_a_lineage_that_no_runtime_writes_is_not_passed_on(lineage):
     assert annotations.STATE_LINEAGE not in job["metadata"].get("annotations", {})
 
 
-@pytest.mark.parametrize("op", sorted(set(OPERATIONS) - {"destroy"}))
-def test_no_other_operation_is(op):
-    job = build_job(request(op=op, state_lineage="6e1f0c5a-1f0b"))
+def test_a_restore_is_not_since_it_brings_its_own():
+    job = build_job(request(op="restore", state_lineage="6e1f0c5a-1f0b"))
     assert not [argument for argument in source_of(job)["args"] if "lineage" in argument]
+    assert annotations.STATE_LINEAGE not in job["metadata"]["annotations"]

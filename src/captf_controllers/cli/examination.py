@@ -24,7 +24,13 @@ from captf_controllers.approvals.plans import live_plan
 from captf_controllers.approvals.store import list_plans
 from captf_controllers.cli.connection import Connection, permission
 from captf_controllers.deletion import dependents, destroys, retain
-from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state, untouched_state
+from captf_controllers.deletion.ever_applied import (
+    Signals,
+    ever_applied,
+    missing_state,
+    replaced_state,
+    untouched_state,
+)
 from captf_controllers.deletion.facts import (
     Dependent,
     EarlyFacts,
@@ -45,6 +51,7 @@ from captf_controllers.observability.conditions import Conditions
 from captf_controllers.reconcile import config as configuration
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.owners import Owners, find_owners
+from captf_controllers.reconcile.state_step import known_lineages
 from captf_controllers.state.backups import BackupSet, list_backups, verify_backup
 from captf_controllers.state.lock import Lock, read_lock
 from captf_controllers.state.reader import read_state
@@ -306,7 +313,7 @@ class _Examiner:
         records, reading = found.records, found.reading
         assert records is not None
         assert reading is not None
-        if reading.state is not None and not reading.state.untouched:
+        if reading.state is not None and not reading.state.tells_nothing:
             return None
         if reading.problem is not None:
             return Hold(cast(HoldReason, reading.problem.reason), reading.message)
@@ -321,7 +328,14 @@ class _Examiner:
             unconfirmed_job=found.unconfirmed_apply,
         )
         kept = found.kept
-        if reading.state is not None:
+        if reading.state is not None and not reading.state.untouched:
+            hold = replaced_state(
+                signals,
+                names.state_secret(found.suffix),
+                reading.state.lineage,
+                lambda: known_lineages(found.backups or (), found.finished),
+            )
+        elif reading.state is not None:
             destroy = destroys.ran_on_another_state(found.finished, reading.state)
             destroyed_by = destroy.name if destroy is not None else ""
             hold = untouched_state(signals, names.state_secret(found.suffix), destroyed_by)

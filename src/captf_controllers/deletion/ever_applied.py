@@ -6,7 +6,7 @@ and the deletion is held. The signals are asked in the order of their cost and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -83,6 +83,28 @@ def untouched_state(signals: Signals, base_secret: str, destroyed_by: str = "") 
             cause += f"; destroy Job {destroyed_by} found nothing to destroy in it"
         return Hold("StateLost", cause)
     return _unknown_outcome(signals, "nothing in the state tells")
+
+
+def replaced_state(
+    signals: Signals, base_secret: str, lineage: str, known: Callable[[], Collection[str]]
+) -> Hold | None:
+    """What a state with outputs means that lists no resources and that no apply is recorded on, else None.
+
+    Of an object that applied before it is no state that the object knows: a Job that no longer found that one
+    has made it. Nothing may be destroyed on it, or the infrastructure would pass for destroyed.
+
+    Args:
+        lineage: of that state.
+        known: lineages of the object's states, of backups and of Jobs that were started for one; called only
+            when it matters. A module without resources has such a state, restored from a backup.
+    """
+    if ever_applied(replace(signals, applied_as=""), lambda: False) is None or lineage in known():
+        return None
+    return Hold(
+        "StateLost",
+        f"the state Secret {base_secret} lists no resources and is not the state of the last apply: that one is "
+        "gone, and a Job that found none has made this one",
+    )
 
 
 def _unknown_outcome(signals: Signals, untold: str) -> Hold | None:

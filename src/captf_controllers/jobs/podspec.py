@@ -174,12 +174,12 @@ class JobRequest:
 
     @property
     def lineage(self) -> str:
-        """The lineage that a destroy must find before it runs and after it, "" for any other Job.
+        """The lineage that the run must find before it begins and after it, "" for a restore, which brings one.
 
         One that no runtime wrote, but somebody by hand in another form, is not held to: it would have to pass
         through an annotation and a command line.
         """
-        return self.state_lineage if self.op == "destroy" and _LINEAGE.fullmatch(self.state_lineage) else ""
+        return self.state_lineage if self.op != "restore" and _LINEAGE.fullmatch(self.state_lineage) else ""
 
     @property
     def needs_plan_key(self) -> bool:

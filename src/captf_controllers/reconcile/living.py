@@ -251,6 +251,7 @@ def _act(
         config=gathered.config,
         credentials=prepared,
         lock=gathered.lock,
+        state_lineage=view.state.lineage if view.state is not None else "",
         decision=decision,
     )
     ended = start(scope, request, chosen)

@@ -7,6 +7,7 @@ is certain that the Secrets are the object's own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from captf_controllers.api import annotations as keys
@@ -16,7 +17,13 @@ from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import StateBackup
 from captf_controllers.deletion import retain, ways_out
 from captf_controllers.deletion.cleanup import adopt_secrets
-from captf_controllers.deletion.ever_applied import Signals, ever_applied, missing_state, untouched_state
+from captf_controllers.deletion.ever_applied import (
+    Signals,
+    ever_applied,
+    missing_state,
+    replaced_state,
+    untouched_state,
+)
 from captf_controllers.deletion.facts import Hold, HoldReason, RetainedFinding
 from captf_controllers.deletion.secrets import list_backups as list_backup_chunks
 from captf_controllers.deletion.secrets import list_states
@@ -28,7 +35,7 @@ from captf_controllers.reconcile import early_writes, report, unconfirmed_apply
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.scope import PendingEvent, Scope
 from captf_controllers.state.adoption import AdoptionSource, adopt, adoption_due, adoption_source
-from captf_controllers.state.backups import list_backups, status_backups, take_backup
+from captf_controllers.state.backups import BackupSet, list_backups, status_backups, take_backup
 from captf_controllers.state.reader import read_state
 from captf_controllers.state.reading import State, StateReading
 from captf_controllers.state.restore import pending_serial
@@ -133,6 +140,15 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
             books,
             untouched_state(known, names.state_secret(scope.names.suffix), books.destroyed_nothing),
         )
+    elif reading.state.tells_nothing:
+        view.hold = replaced_state(
+            known,
+            names.state_secret(scope.names.suffix),
+            reading.state.lineage,
+            lambda: known_lineages(
+                list_backups(scope.client, scope.namespace, scope.names.suffix), books.finished
+            ),
+        )
     _note_on_object(scope, books, view.hold)
     _list_for_restore(scope, view)
     if view.hold is None and reading.state is not None:
@@ -161,6 +177,12 @@ def _list_for_restore(scope: Scope, view: StateView) -> None:
     if view.hold is None or scope.status.state_backups or not (view.backups or view.state):
         return
     show_backups(scope, status_backups(list_backups(scope.client, scope.namespace, scope.names.suffix)))
+
+
+def known_lineages(backups: Iterable[BackupSet], finished: Iterable[FinishedJob]) -> frozenset[str]:
+    """The lineages of the object's states, as its backups and the Jobs that were started for one tell them."""
+    started_for = (job.job.annotations.get(keys.STATE_LINEAGE, "") for job in finished)
+    return frozenset({*(item.lineage for item in backups), *started_for} - {""})
 
 
 def signals(scope: Scope, records: Records) -> Signals:

@@ -56,6 +56,14 @@ _SHORTEST_KEY = 32
 _COMMON = ("-input=false", "-no-color")
 _VARIABLES = "-var-file=terraform.tfvars.json"
 _NOT_HELD = ("state is already unlocked", "does not match existing lock")
+# What a run has not done that did not begin, and what nobody knows when it ran on another state.
+_EXPECTED = {
+    "apply": ("applied", "what there was before the apply, it did not find, and may have made a second time"),
+    "plan": ("planned", "the plan says nothing"),
+    "refresh": ("refreshed", "what the refresh found says nothing"),
+    "drift": ("checked", "what the check found says nothing"),
+    "destroy": ("destroyed", "what the destroy removed is not known"),
+}
 _REFUSED = (errno.ENOEXEC, errno.EACCES, errno.ENOENT, errno.EPERM, errno.ELIBBAD)
 
 
@@ -218,8 +226,7 @@ class Run:
     def _operate(self) -> None:
         if self.settings.op == "restore":
             self._put_backup_in_place()
-        if self.settings.op == "destroy":
-            self._expect_state("nothing was destroyed")
+        self._expect_state(before=True)
         self._run_step(
             "init",
             ["init", *self._locking, *(f"-backend-config={value}" for value in self.settings.backend_config)],
@@ -233,9 +240,10 @@ class Run:
                     self._guarded_apply()
                 else:
                     self._change("apply", ["apply", *self._locking, "-json", "-auto-approve", _VARIABLES])
+                self._expect_state()
             case "destroy":
                 self._change("destroy", ["destroy", *self._locking, "-json", "-auto-approve", _VARIABLES])
-                self._expect_state("what the destroy removed is not known")
+                self._expect_state()
             case "refresh":
                 self._refresh()
             case "drift":
@@ -288,6 +296,7 @@ class Run:
         self._run_step(
             "apply-refresh-only", ["apply", *self._locking, "-refresh-only", "-auto-approve", _VARIABLES]
         )
+        self._expect_state()
 
     def _plan(self, file: str, *extra: str) -> Plan | None:
         """Plans into a file of the working directory and reads it; None for a plan without changes."""
@@ -407,22 +416,26 @@ class Run:
             return None
         return StateSecrets.of(account, self.settings.backend_config)
 
-    def _expect_state(self, otherwise: str) -> None:
-        """Makes sure that the state is the one which the destroy was started for.
+    def _expect_state(self, *, before: bool = False) -> None:
+        """Makes sure that the state is the one which the run was started for.
 
-        A runtime takes a missing state for an empty one: it destroys nothing and is content.
+        A runtime takes a missing state for an empty one: a destroy removes nothing and is content, an apply
+        makes everything a second time, and a refresh stores a state that lists nothing.
 
         Args:
-            otherwise: what it means when the state is another.
+            before: whether the runtime has not begun. It does not begin, and a destroy does not count, unless
+                that is certain; what any other run has done stands when the state just cannot be looked at.
 
         Raises:
             RunFailed: it is missing, another one, unreadable, or could not be looked at.
         """
-        expected = self.settings.state_lineage
-        secrets = self._state_secrets() if expected else None
+        expected, op = self.settings.state_lineage, self.settings.op
+        secrets = self._state_secrets() if expected and op != "restore" else None
         if secrets is None:
             return
-        self._step = "destroy"
+        self._step = op
+        done, unknown = _EXPECTED[op]
+        otherwise = f"nothing was {done}" if before else unknown
         try:
             present = secrets.present()
             if not present:
@@ -433,11 +446,14 @@ class Run:
                 found = "another one is in its place"
             else:
                 return
-            text = f"the state is not the one that the destroy was started for: {found}; {otherwise}"
+            text = f"the state is not the one that the {op} was started for: {found}; {otherwise}"
         except StateSecretsError as error:
+            if not before and op != "destroy":
+                self.log.warning("the state is not looked at again", reason=str(error))
+                return
             text = f"{error}; {otherwise}"
-        self.log.error("the destroy does not count", reason=text)
-        raise self._failure("step", "destroy", text)
+        self.log.error("the run does not count", op=op, reason=text)
+        raise self._failure("step", op, text)
 
     def _put_backup_in_place(self) -> None:
         """Writes the backup over a state that is missing or that no runtime could read.

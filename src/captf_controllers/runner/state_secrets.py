@@ -3,7 +3,7 @@
 No runtime initialises against a state that it cannot read, and one that initialises where there is none
 leaves an empty state, which a run that ends there would leave for a state like any other. A restore over a
 missing or unreadable state therefore writes the backup's payload into the Secrets first, where the runtime
-then finds it; and a destroy asks here whether the state is still the one that it was started for.
+then finds it; and every other run asks here whether the state is still the one that it was started for.
 """
 
 from __future__ import annotations

@@ -108,7 +108,15 @@ class State:
     @property
     def untouched(self) -> bool:
         """It is as a backend leaves it that was initialised: no apply, finished or not, has written to it."""
-        return not (self.managed_resources or self.outputs or self.inputs_hash)
+        return not self.outputs and self.tells_nothing
+
+    @property
+    def tells_nothing(self) -> bool:
+        """It lists no resources, and no apply of it was ever recorded as one that succeeded.
+
+        A refresh leaves such a state, with outputs, where it found none.
+        """
+        return not (self.managed_resources or self.inputs_hash)
 
 
 @dataclass(frozen=True, slots=True)
