@@ -41,7 +41,7 @@ def define(kubeconfig: str) -> str:
     with Client.from_config(kubeconfig=kubeconfig) as client:
         for definition in definitions():
             client.create(CUSTOM_RESOURCE_DEFINITION, copy.deepcopy(definition))
-        deadline = SYSTEM_CLOCK.monotonic() + 30
+        deadline = SYSTEM_CLOCK.monotonic() + 120
         while not all(_established(client, definition) for definition in definitions()):
             assert SYSTEM_CLOCK.monotonic() < deadline, "the definitions are not established"
             SYSTEM_CLOCK.sleep(0.1)

@@ -25,7 +25,7 @@ def _rendered(folder: str) -> tuple[Object, ...]:
         ["kubectl", "kustomize", str(CONFIG / folder)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr

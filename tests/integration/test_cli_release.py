@@ -334,7 +334,7 @@ class TestAsking:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
             os.write(outer, f"{reply}\n".encode())
-            printed, _ = process.communicate(timeout=60)
+            printed, _ = process.communicate(timeout=180)
         finally:
             os.close(outer)
             os.close(inner)

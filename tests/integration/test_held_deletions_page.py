@@ -39,7 +39,7 @@ def shell(case: Case, tmp_path: Path) -> Shell:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
         assert done.returncode == 0, f"{text}\n{done.stderr}"
         return done.stdout

@@ -18,7 +18,7 @@ from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.controllers.jobs import JobController
 from captf_runtime.testing.kubelet import Image, Kubelet
 
-WAIT = 30.0
+WAIT = 120.0
 IMAGE = "registry.example/app:1"
 TIMES = ("startTime", "completionTime", "lastProbeTime", "lastTransitionTime")
 

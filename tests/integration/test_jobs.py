@@ -87,7 +87,7 @@ def at_once(count: int, work: Callable[[int], object]) -> list[object]:
     barrier = threading.Barrier(count)
 
     def run(number: int) -> object:
-        barrier.wait(10)
+        barrier.wait(60)
         return work(number)
 
     with ThreadPoolExecutor(count) as pool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tests.processes import is_alive
@@ -29,7 +31,7 @@ def job(script: str, name: str = "job", **spec: object) -> Object:
 
 
 def until(probe: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     pause = threading.Event()
     while not probe():
         if time.monotonic() > deadline:
@@ -61,13 +63,18 @@ def test_a_job_runs_and_its_log_is_read_through_the_server(client: Client) -> No
 
 
 @pytest.mark.usefixtures("node")
-def test_a_log_is_followed_to_its_end(client: Client) -> None:
-    client.create(JOB, job("echo up; sleep 0.5; echo down"), "default")
+def test_a_log_is_followed_to_its_end(api_server: ApiServer, client: Client, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"echo up; until [ -e {go} ]; do sleep 0.02; done; echo down"
+    client.create(JOB, job(script), "default")
     until(lambda: client.list(POD, "default").items, "the pod")
     (pod,) = client.list(POD, "default").items
     path = f"/api/v1/namespaces/default/pods/{name_of(pod)}/log"
     until(lambda: client.raw("GET", path).data == b"up\n", "the first line")
-    assert client.raw("GET", path, query={"follow": "true"}).data == b"up\ndown\n"
+    with urlopen(f"{api_server.url}{path}?follow=true", timeout=120) as followed:
+        assert followed.readline() == b"up\n"
+        go.touch()
+        assert followed.read() == b"down\n"
 
 
 @pytest.mark.usefixtures("node")

@@ -28,7 +28,7 @@ def test_a_controller_runs_against_the_server(client: Client, manager: RunningMa
     manager.add(Controller("copies", for_=SECRET, reconciler=copy, cache=manager.cache))
     manager.start()
     client.create(SECRET, {"metadata": {"name": "s"}, "stringData": {"b": "1", "a": "2"}}, "default")
-    assert copied.wait(10)
+    assert copied.wait(60)
     assert client.get(CONFIG_MAP, "s", "default")["data"] == {"keys": "a,b"}
     assert manager.stop() == 0
 

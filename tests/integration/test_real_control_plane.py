@@ -85,7 +85,7 @@ def test_life() -> None:
 
 def _get(plane: RealControlPlane, path: str, token: str) -> int:
     port = int(plane.url.rpartition(":")[2])
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=plane.ssl_context(), timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=plane.ssl_context(), timeout=60)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         return connection.getresponse().status

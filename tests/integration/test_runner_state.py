@@ -293,7 +293,7 @@ def _started(pod: Pod, op: str, command: str) -> subprocess.Popen[str]:
 
 def _ended(pod: Pod, process: subprocess.Popen[str]) -> Any:
     (pod.image.directory / "fake" / "go").touch()
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     return json.loads(pod.image.result_path.read_bytes())
 
 

@@ -48,6 +48,7 @@ from captf_runtime import log
 from captf_runtime.client import Client
 from captf_runtime.client.config import ClientConfig
 from captf_runtime.client.errors import Conflict, Invalid, NotFound
+from captf_runtime.client.transport import READ_TIMEOUT
 from captf_runtime.clock import SYSTEM_CLOCK
 from captf_runtime.objects import (
     CLUSTER_ROLE,
@@ -242,7 +243,7 @@ def door(server: tuple[dict[str, Client], bool], tmp_path_factory: pytest.TempPa
     thread = threading.Thread(target=webhooks.run, args=(stop,), daemon=True)
     thread.start()
     try:
-        assert webhooks.ready.wait(10)
+        assert webhooks.ready.wait(60)
         bundle = base64.b64encode(authority.cert_pem.bytes()).decode()
         configuration = webhook_configuration({"url": webhooks.url, "caBundle": bundle})
         clients["admin"].create(VALIDATING_WEBHOOK_CONFIGURATION, configuration)
@@ -250,7 +251,7 @@ def door(server: tuple[dict[str, Client], bool], tmp_path_factory: pytest.TempPa
         yield made
     finally:
         stop.set()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
 def _grant(admin: Client) -> None:
@@ -265,7 +266,7 @@ def _grant(admin: Client) -> None:
 
 
 def _until_served(admin: Client, kind: Kind) -> None:
-    deadline = SYSTEM_CLOCK.monotonic() + 30
+    deadline = SYSTEM_CLOCK.monotonic() + 120
     while True:
         try:
             admin.list(kind, DEFAULT)
@@ -277,7 +278,7 @@ def _until_served(admin: Client, kind: Kind) -> None:
 
 def _until_called(door: Door) -> None:
     """An API server takes a moment to notice a configuration; Alice may write nothing before every kind is."""
-    deadline = SYSTEM_CLOCK.monotonic() + 30
+    deadline = SYSTEM_CLOCK.monotonic() + 120
     for kind in (*WORKLOADS.values(), *TEMPLATES.values()):
         spec = {"source": {"image": "NOT VALID"}, "identityRef": {"name": "i"}}
         body = spec if kind in WORKLOADS.values() else {"template": {"spec": spec}}
@@ -749,7 +750,7 @@ def test_who_shares_a_secret_may_read_it(door: Door) -> None:
             "subjects": [{"apiGroup": rbac, "kind": "User", "name": ALICE}],
         },
     )
-    deadline = SYSTEM_CLOCK.monotonic() + 30
+    deadline = SYSTEM_CLOCK.monotonic() + 120
     while True:  # the authorizer takes a moment to know the binding
         try:
             door.create(kind, body, user=ALICE, dry_run=True)
@@ -944,7 +945,8 @@ def test_a_lookup_ends_before_the_review_is_given_up(
             register_all(desk, client, MANAGER)
             before = SYSTEM_CLOCK.monotonic()
             answer = desk[path_of(kind)](asked(kind, operation, obj))
-            assert SYSTEM_CLOCK.monotonic() - before < 5
+            took = SYSTEM_CLOCK.monotonic() - before
+    assert took < READ_TIMEOUT - 5, "a client with no limit of its own waits longer on any machine"
     assert (answer.allowed, answer.code, answer.reason) == (False, 500, "InternalError")
 
 
