@@ -91,6 +91,8 @@ def test_what_is_there_already_is_left_alone(client: Client, manager: RunningMan
 def test_a_copy_that_is_right_is_not_written(
     api_server: ApiServer, copied: Client, manager: RunningManager
 ) -> None:
+    # A request is logged a moment after its effect can be seen.
+    eventually(lambda: api_server.requests.select(verb="create", namespace="blue"))
     api_server.requests.clear()
     copied.create(NAMESPACE, target("green"))
     eventually(lambda: data_of_copy(copied, "green") == {"color": "red"})

@@ -107,7 +107,7 @@ class FakeImage:
     def run(self, op: str, *flags: str) -> Ran:
         """Runs the runner to its end."""
         process = self.start(op, *flags)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=200)
         return self.ran(process.returncode, stdout, stderr)
 
     def ran(self, exit: int, stdout: str, stderr: str) -> Ran:

@@ -322,6 +322,6 @@ def test_background_collects_without_being_told(store: MemoryStore) -> None:
     job = store.add(JOB, "job", "a")
     store.add(POD, "pod", "a", owners=[job])
     store.remove(JOB, "job", "a")
-    assert gone.wait(5)
+    assert gone.wait(30)
     collector.stop()
     assert NAMESPACE not in {kind for kind, _, _ in store._objects}

@@ -38,7 +38,7 @@ def interrupted(
             break
     for number in signals:
         process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=200)
     return image.ran(process.returncode, seen + stdout, stderr)
 
 
@@ -330,7 +330,7 @@ exit 1""",
     def test_a_result_that_cannot_be_written_fails_the_run(self, image: FakeImage) -> None:
         image.result_path.mkdir()
         process = image.start("refresh")
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=200)
         assert process.returncode == 1
         assert "result cannot be written" in stderr
 
@@ -487,14 +487,14 @@ class TestInterruption:
         assert ran.stdout.count("stopping") == 1
 
     def test_a_step_that_succeeds_after_the_signal_counts(self, image: FakeImage) -> None:
-        image.script("init", "trap : TERM; echo ready; sleep 0.3; exit 0")
+        image.script("init", "trap 'got=1' TERM; echo ready; while [ ! $got ]; do sleep 0.05; done; exit 0")
         ran = interrupted(image, "apply", when="ready")
         assert (ran.exit, ran.steps) == (1, [("init", 0), ("validate", 1)])
         assert (ran.error["kind"], ran.error["step"]) == ("interrupted", "validate")
         assert not any(call[0] == "validate" for call in ran.calls)
 
     def test_a_last_step_that_succeeds_ends_the_run_well(self, image: FakeImage) -> None:
-        image.script("apply", "trap : TERM; echo ready; sleep 0.3; exit 0")
+        image.script("apply", "trap 'got=1' TERM; echo ready; while [ ! $got ]; do sleep 0.05; done; exit 0")
         ran = interrupted(image, "apply", when="ready")
         assert (ran.exit, ran.result["error"], ran.steps[-1]) == (0, None, ("apply", 0))
 

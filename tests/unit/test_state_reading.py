@@ -243,14 +243,14 @@ def test_the_limit_on_the_decompressed_size_is_inclusive() -> None:
 def test_a_decompression_bomb_costs_little() -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     bomb = b"".join(stream.compress(b" " * 1_000_000) for _ in range(700)) + stream.flush()
-    started = time.monotonic()
+    started = time.thread_time()
     tracemalloc.start()
     reading = classify(SUFFIX, state_secrets([bomb]))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert reading.problem is StateProblem.CORRUPT
     assert peak < 4 * MAX_STATE_BYTES
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
@@ -267,11 +267,11 @@ def test_deep_nesting_is_corrupt_and_not_fatal(opening: bytes, where: str) -> No
 
 def test_ten_thousand_chunks_are_refused_before_any_is_looked_at() -> None:
     secrets = [secret("stray", None)] * 10_000
-    started = time.monotonic()
+    started = time.thread_time()
     reading = classify(SUFFIX, secrets)
     assert reading.problem is StateProblem.CORRUPT
     assert "10000" in reading.message
-    assert time.monotonic() - started < 1
+    assert time.thread_time() - started < 1
 
 
 @pytest.mark.parametrize(("count", "readable"), [(32, True), (33, False)])

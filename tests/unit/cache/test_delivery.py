@@ -271,13 +271,13 @@ def test_a_slow_handler_delays_no_publishing() -> None:
 
     def slow(event: Event) -> None:
         entered.set()
-        release.wait(10)
+        release.wait(30)
 
     bench.delivery.add(slow, "slow", list)
     thread = threading.Thread(target=bench.delivery.run, args=(lambda: None, lambda: None))
     thread.start()
     bench.change(None, stored("first"))
-    assert entered.wait(5)
+    assert entered.wait(30)
     previous: StoredObject | None = None
     for version in range(1, 1000):
         obj = stored("a", version)
@@ -286,7 +286,7 @@ def test_a_slow_handler_delays_no_publishing() -> None:
     assert bench.delivery.pending == 1
     bench.delivery.stop()
     release.set()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
 
 
@@ -298,7 +298,7 @@ def test_publishing_wakes_the_thread() -> None:
     thread = threading.Thread(target=bench.delivery.run, args=(lambda: None, lambda: None))
     thread.start()
     bench.change(None, A1)
-    assert got.wait(5)
+    assert got.wait(30)
     bench.delivery.stop()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()

@@ -17,7 +17,7 @@ from captf_runtime.testing.kubelet import process
 from captf_runtime.testing.kubelet.logs import LogDirectory
 from captf_runtime.testing.kubelet.process import ContainerProcess, StartError
 
-WAIT = 10.0
+WAIT = 60.0
 
 
 class Started:
@@ -56,7 +56,7 @@ def shell(script: str) -> tuple[str, str, str]:
 def wait_for(path: Path) -> str:
     """Wait until the file has a line, and return it."""
     deadline = threading.Event()
-    for _ in range(1000):
+    for _ in range(6000):
         if path.exists() and path.read_text().endswith("\n"):
             return path.read_text().strip()
         deadline.wait(0.01)
@@ -134,7 +134,7 @@ def test_the_main_process_does_not_outlive_a_killed_kubelet(tmp_path: Path) -> N
     parent.kill()
     parent.wait()
     pause = threading.Event()
-    for _ in range(1000):
+    for _ in range(6000):
         if not is_alive(child):
             return
         pause.wait(0.01)

@@ -13,7 +13,7 @@ from captf_runtime.cache import Event, Form, StoredObject, store_object
 from captf_runtime.client.errors import AlreadyExists, Conflict, NotFound
 from captf_runtime.objects import Kind, Object, ObjectKey, key_of
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 def eventually(condition: Callable[[], bool], what: str = "the condition") -> None:
@@ -32,8 +32,18 @@ def stored(kind: Kind, obj: Object) -> StoredObject:
 class FakeRegistration:
     def __init__(self, handler: Callable[[Event], None], synced: bool) -> None:
         self.handler = handler
-        self.has_synced = synced
+        self.asked = False
         self.removed = False
+        self._synced = synced
+
+    @property
+    def has_synced(self) -> bool:
+        self.asked = True
+        return self._synced
+
+    @has_synced.setter
+    def has_synced(self, synced: bool) -> None:
+        self._synced = synced
 
     def remove(self) -> None:
         self.removed = True
@@ -81,11 +91,21 @@ class MemoryClient:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[Kind, ObjectKey], Object] = {}
-        self.requests: list[tuple[str, Kind, str]] = []
+        self._requests: list[tuple[str, Kind, str]] = []
         self.before: Callable[[str, Kind], None] = lambda verb, kind: None
         self.after: Callable[[str, Kind], None] = lambda verb, kind: None
         self._lock = threading.Lock()
         self._version = 0
+
+    @property
+    def requests(self) -> list[tuple[str, Kind, str]]:
+        """The requests so far: of each that is listed, what it did to the objects can be seen."""
+        with self._lock:
+            return list(self._requests)
+
+    def forget_requests(self) -> None:
+        with self._lock:
+            self._requests.clear()
 
     def _stamp(self, obj: Object) -> Object:
         self._version += 1
@@ -95,7 +115,7 @@ class MemoryClient:
     def get(self, kind: Kind, name: str, namespace: str = "", *, timeout: float | None = None) -> Object:
         self.before("get", kind)
         with self._lock:
-            self.requests.append(("get", kind, name))
+            self._requests.append(("get", kind, name))
             found = self.objects.get((kind, ObjectKey(namespace, name)))
             if found is None:
                 raise NotFound(f"{name} not found", code=404, reason="NotFound", method="GET")
@@ -106,7 +126,7 @@ class MemoryClient:
     def create(self, kind: Kind, obj: Object, namespace: str = "", *, timeout: float | None = None) -> Object:
         self.before("create", kind)
         with self._lock:
-            self.requests.append(("create", kind, obj["metadata"]["name"]))
+            self._requests.append(("create", kind, obj["metadata"]["name"]))
             key = (kind, key_of(obj))
             if key in self.objects:
                 raise AlreadyExists("exists", code=409, reason="AlreadyExists", method="POST")
@@ -118,7 +138,7 @@ class MemoryClient:
     def update(self, kind: Kind, obj: Object, *, timeout: float | None = None) -> Object:
         self.before("update", kind)
         with self._lock:
-            self.requests.append(("update", kind, obj["metadata"]["name"]))
+            self._requests.append(("update", kind, obj["metadata"]["name"]))
             key = (kind, key_of(obj))
             found = self.objects.get(key)
             if found is None:
@@ -135,7 +155,7 @@ class MemoryClient:
     ) -> Object:
         self.before("patch", kind)
         with self._lock:
-            self.requests.append(("patch", kind, name))
+            self._requests.append(("patch", kind, name))
             found = self.objects.get((kind, ObjectKey(namespace, name)))
             if found is None:
                 raise NotFound("not found", code=404, reason="NotFound", method="PATCH")

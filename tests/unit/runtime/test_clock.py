@@ -70,10 +70,10 @@ def test_advance_wakes_sleepers_whose_time_has_come() -> None:
     long.start()
     clock.wait_for_waiters(2)
     clock.advance(10)
-    short.join(5)
+    short.join(30)
     assert woken == ["short"]
     clock.advance(10)
-    long.join(5)
+    long.join(30)
     assert woken == ["short", "long"]
     assert clock.waiters == 0
 
@@ -86,7 +86,7 @@ def test_an_event_ends_a_virtual_wait() -> None:
     thread.start()
     clock.wait_for_waiters(1)
     stop.set()
-    thread.join(5)
+    thread.join(30)
     assert results == [True]
 
 
@@ -109,8 +109,8 @@ def test_advance_wakes_condition_waits() -> None:
     assert not woken.is_set()
     clock.wait_for_waiters(1)
     clock.advance(1)
-    assert woken.wait(5)
-    thread.join(5)
+    assert woken.wait(30)
+    thread.join(30)
 
 
 def test_waiting_for_waiters_gives_up() -> None:

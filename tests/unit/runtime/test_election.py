@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 from tests.unit.runtime.fakes import DEADLINE, MemoryClient, eventually
 
 from captf_runtime.client.errors import Conflict, TransportError
+from captf_runtime.clock import SystemClock
 from captf_runtime.election import (
     ElectionTimes,
     Fence,
@@ -354,7 +356,7 @@ def test_stop_ends_a_candidate(client: MemoryClient, clock: VirtualClock) -> Non
 def test_renewals_happen_every_retry_period_without_a_read(client: MemoryClient, clock: VirtualClock) -> None:
     candidate = Candidate(client, clock, "a")
     assert candidate.started.wait(DEADLINE)
-    client.requests.clear()
+    client.forget_requests()
     for number in range(1, 11):
         clock.wait_for_waiters(2)
         clock.advance(2)
@@ -390,7 +392,7 @@ def test_a_conflict_is_read_and_written_again(client: MemoryClient, clock: Virtu
     assert candidate.started.wait(DEADLINE)
     clock.wait_for_waiters(2)
     put(client, strange=1)  # someone else touches the Lease, but not its holder
-    client.requests.clear()
+    client.forget_requests()
     clock.advance(2)
     eventually(lambda: len(client.requests) == 3)
     assert [verb for verb, _, _ in client.requests] == ["update", "get", "update"]
@@ -436,6 +438,8 @@ def test_leadership_is_lost_at_the_renew_deadline(client: MemoryClient, clock: V
     assert candidate.gauge == 0
     with pytest.raises(NotLeader):
         candidate.elector.fence.check()
+    # The watchdog waits for the hard exit, and the renewals for their next turn, if they have not ended already.
+    eventually(lambda: clock.waiters == (2 if candidate.thread.is_alive() else 1))
     clock.advance(2)
     candidate.thread.join(DEADLINE)
     assert isinstance(candidate.errors[0], LeadershipLost)
@@ -465,6 +469,7 @@ def test_another_holder_ends_leadership_at_once(client: MemoryClient, clock: Vir
     candidate.thread.join(DEADLINE)
     assert isinstance(candidate.errors[0], LeadershipLost)
     assert spec(client)["holderIdentity"] == "b"
+    clock.wait_for_waiters(1)
     clock.advance(60)
     eventually(lambda: candidate.exits == [1])
 
@@ -646,12 +651,25 @@ def test_a_release_is_noticed_within_one_retry_period(client: MemoryClient, cloc
 
 @pytest.mark.requirement("LE10")
 def test_renewals_are_in_time_while_all_workers_compute() -> None:
+    """On a clock of processor time, so that it is the threads of this process that compete, not others with it."""
+
+    class ProcessorClock(SystemClock):
+        def monotonic(self) -> float:
+            return time.process_time()
+
+        def wait(self, event: threading.Event, timeout: float | None) -> bool:
+            end = math.inf if timeout is None else self.monotonic() + timeout
+            while not event.is_set() and self.monotonic() < end:
+                event.wait(min(0.1, end - self.monotonic()))
+            return event.is_set()
+
     client = MemoryClient()
+    clock = ProcessorClock()
     over = threading.Event()
     lost: list[int] = []
 
     def work(stop: threading.Event) -> None:
-        stop.wait(DEADLINE)
+        stop.wait()
 
     elector = LeaderElector(
         client,
@@ -660,6 +678,7 @@ def test_renewals_are_in_time_while_all_workers_compute() -> None:
         times=ElectionTimes(lease_duration=4.5, renew_deadline=3.0, retry_period=0.3),
         on_started=work,
         on_lost=lambda: lost.append(1),
+        clock=clock,
     )
 
     def compute() -> None:
@@ -676,9 +695,9 @@ def test_renewals_are_in_time_while_all_workers_compute() -> None:
     for worker in workers:
         worker.start()
     # Computing, not sleeping: the main thread takes part for longer than the renew deadline.
-    until = time.monotonic() + 3.5
+    until = clock.monotonic() + 3.5
     checks: list[Callable[[], None]] = []
-    while time.monotonic() < until:
+    while clock.monotonic() < until:
         checks.append(elector.fence.check)
         checks[-1]()
     over.set()

@@ -31,7 +31,7 @@ def test_threads_are_numbered_daemons() -> None:
     threads = [start_thread("numbered", lambda: None, metrics=metrics) for _ in range(3)]
     assert [thread.name for thread in threads] == ["numbered-0", "numbered-1", "numbered-2"]
     assert all(thread.daemon for thread in threads)
-    assert join_all(threads, 5) == []
+    assert join_all(threads, 30) == []
     assert failures(metrics, "numbered") == 0
 
 
@@ -49,7 +49,7 @@ def test_a_failed_worker_is_logged_counted_and_restarted(logs: io.StringIO) -> N
     thread = start_thread("worker", main, metrics=metrics, restart=True, clock=clock)
     clock.wait_for_waiters(1)
     clock.advance(1)
-    assert join_all([thread], 5) == []
+    assert join_all([thread], 30) == []
     assert len(runs) == 2
     assert failures(metrics, "worker") == 1
     assert "SystemExit: broken" in logs.getvalue()
@@ -65,7 +65,7 @@ def test_another_failed_thread_is_reported(logs: io.StringIO) -> None:
 
     metrics = Metrics()
     thread = start_thread("other", main, metrics=metrics, on_failure=reported.append)
-    assert join_all([thread], 5) == []
+    assert join_all([thread], 30) == []
     assert [str(error) for error in reported] == ["broken"]
     assert failures(metrics, "other") == 1
 
@@ -81,7 +81,7 @@ def test_stop_ends_the_pause_before_a_restart(logs: io.StringIO) -> None:
     thread = start_thread("stopped", main, metrics=Metrics(), restart=True, stop=stop, clock=clock)
     clock.wait_for_waiters(1)
     stop.set()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
 
 
@@ -90,7 +90,7 @@ def test_joining_names_what_is_left_and_what_it_does() -> None:
     clock = VirtualClock()
 
     def dig() -> None:
-        release.wait(10)
+        release.wait(30)
 
     thread = start_thread("digger", dig, metrics=Metrics(), clock=clock)
     left: list[object] = []
@@ -98,9 +98,9 @@ def test_joining_names_what_is_left_and_what_it_does() -> None:
     joiner.start()
     clock.wait_for_waiters(1)
     clock.advance(20)
-    joiner.join(5)
+    joiner.join(30)
     assert left == [thread]
     assert "in dig" in stack_of(thread)
     release.set()
-    assert join_all([thread], 5) == []
+    assert join_all([thread], 30) == []
     assert stack_of(thread) == ""

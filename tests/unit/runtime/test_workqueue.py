@@ -11,10 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from captf_runtime.clock import SystemClock
 from captf_runtime.queue import AGING_SECONDS, LOW, Item, RateLimits, WorkQueue
 from captf_runtime.testing.clock import VirtualClock
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 def take(queue: WorkQueue[str]) -> str:
@@ -151,18 +152,19 @@ def test_sleepers_wake_for_delayed_keys(queue: WorkQueue[str], clock: VirtualClo
                 if len(got) == 3:
                     workers_done.set()
 
+    def asleep() -> int:
+        with queue._lock:
+            return len(queue._sleepers) + (queue._watch is not None)
+
     threads = [in_thread(work) for _ in range(3)]
     queue.add_after("late", 20)
     queue.add_after("early", 10)
     queue.add_after("latest", 1e9)
-    # Of the three workers only one keeps the time: a delayed key does not wake them all.
-    clock.wait_for_waiters(1)
-    assert clock.waiters == 1
-    clock.advance(10)
-    clock.wait_for_waiters(1)
-    clock.advance(10)
-    clock.wait_for_waiters(1)
-    clock.advance(1e9)
+    for served, seconds in enumerate((10, 10, 1e9)):
+        wait_until(lambda served=served: len(got) == served and asleep() == 3)  # type: ignore[misc]
+        # Of the three workers only one keeps the time: a delayed key does not wake them all.
+        assert clock.waiters == 1
+        clock.advance(seconds)
     assert workers_done.wait(DEADLINE)
     queue.shutdown()
     for thread in threads:
@@ -397,9 +399,7 @@ def test_an_idle_queue_does_not_wake() -> None:
     clock = CountingClock()
     queue: WorkQueue[str] = WorkQueue(clock=clock)
     workers = [in_thread(queue.get) for _ in range(4)]
-    deadline = time.monotonic() + DEADLINE
-    while len(wakes) < 4 and time.monotonic() < deadline:
-        threading.Event().wait(0.001)
+    wait_until(lambda: len(wakes) == 4)
     clock.advance(3600)
     assert wakes == [None] * 4
     queue.shutdown()
@@ -486,8 +486,19 @@ def test_under_stress_no_key_is_shared_and_no_add_is_lost() -> None:
 
 @pytest.mark.requirement("WQ8")
 def test_throughput_and_hand_off() -> None:
-    """The floor here is far under the figure, because the machine may be busy; tests/bench has the figure."""
-    queue: WorkQueue[tuple[int, int]] = WorkQueue()
+    """The floor here is far under the figure, and of processor time, because the machine may be busy or slow.
+
+    tests/bench has the figure. What processor time does not show is a wait that looks now and then, so there is none.
+    """
+    limits: list[float] = []
+
+    class NotingClock(SystemClock):
+        def wait_condition(self, condition: threading.Condition, timeout: float | None) -> None:
+            if timeout is not None:
+                limits.append(timeout)
+            super().wait_condition(condition, timeout)
+
+    queue: WorkQueue[tuple[int, int]] = WorkQueue(clock=NotingClock())
     rounds = 1000
 
     def run(number: int) -> None:
@@ -498,12 +509,13 @@ def test_throughput_and_hand_off() -> None:
             queue.done(item.key)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(10)]
-    start = time.perf_counter()
+    start = time.process_time()
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-    assert 10 * rounds / (time.perf_counter() - start) > 10_000
+        thread.join()
+    assert 10 * rounds / (time.process_time() - start) > 10_000
+    assert limits == []
 
 
 class QueueModel(RuleBasedStateMachine):
@@ -576,17 +588,18 @@ def test_another_sleeper_keeps_the_time_while_the_one_that_kept_it_works() -> No
         while (item := queue.get()) is not None:
             got.append(item.key)
             if item.key == "first":
-                release.wait(10)
+                release.wait(DEADLINE)
             queue.done(item.key)
 
     queue.add_after("first", 0.1)
     queue.add_after("second", 0.15)
     threads = [in_thread(work), in_thread(work)]
-    wait_until(lambda: got == ["first", "second"])
+    # While the one that took the first still works; which of the two notes its key sooner is open.
+    wait_until(lambda: sorted(got) == ["first", "second"])
     release.set()
     queue.shutdown()
     for thread in threads:
-        thread.join(10)
+        thread.join(DEADLINE)
 
 
 @pytest.mark.requirement("WQ3")
@@ -600,7 +613,7 @@ def test_delays_made_void_do_not_pile_up(queue: WorkQueue[str]) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline
         threading.Event().wait(0.002)
