@@ -9,6 +9,7 @@ from __future__ import annotations
 from captf_controllers.api import reasons
 from captf_controllers.api.owner import Owner
 from captf_controllers.deletion.ever_applied import ever_applied
+from captf_controllers.deletion.retain import retained_finding
 from captf_controllers.inputs.records import read_records
 from captf_controllers.jobs.leases import live_run_lease
 from captf_controllers.jobs.views import active_job, list_jobs
@@ -25,7 +26,8 @@ def may_release(scope: Scope) -> bool:
     """Whether an object without an owner reference may go at once.
 
     No state (a state that cannot be read counts as one), no Job, no lag, no live lease, no dependents, never
-    applied and no apply of unknown outcome. Leaves no trace in the scope: the full pass asks again.
+    applied, no apply of unknown outcome and nothing that an earlier object retained. Leaves no trace in the scope:
+    the full pass asks again.
     """
     views = list_jobs(scope.env.cache, scope.namespace, scope.kind.kind, scope.name, uid=scope.uid)
     # A Job that the status still names and that is gone may have applied: the full pass takes note of it.
@@ -44,7 +46,11 @@ def may_release(scope: Scope) -> bool:
         return False
     if not reading.no_state:
         return False
-    known = signals(scope, read_records(scope.client, Owner.of(scope.obj)))
+    records = read_records(scope.client, Owner.of(scope.obj))
+    if retained_finding(records.secrets, scope.uid).foreign_uid:
+        # An earlier object's inputs: the full pass lets the object go as well, and says whose they are.
+        return False
+    known = signals(scope, records)
     return ever_applied(known, lambda: backup_exists(scope)) is None and not known.unconfirmed_job
 
 

@@ -34,6 +34,7 @@ def repair(scope: Scope, books: Books, view: StateView) -> None:
         owner,
         states=chunks,
         others=books.records.secrets,
+        backups=view.backups,
         skip_states=view.adopted_now,
     )
     for failure in repaired.failures:

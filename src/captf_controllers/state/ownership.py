@@ -39,6 +39,11 @@ def misowned(secret: Mapping[str, Any], owner: Owner) -> bool:
     return len(own) != 1 or own[0].uid != owner.uid
 
 
+def unowned(secret: Mapping[str, Any], owner: Owner) -> bool:
+    """Say whether no reference of a Secret names the object, under whatever uid."""
+    return not any(owner.is_named_by(OwnerReference.from_dict(item)) for item in _references(secret))
+
+
 def owned_references(secret: Mapping[str, Any], owner: Owner) -> list[Object]:
     """Return the Secret's owner references with exactly one to the object; those to others stay."""
     placed = False
@@ -93,27 +98,31 @@ def repair_owners(
     *,
     states: Sequence[Object],
     others: Sequence[Object],
+    backups: Sequence[Object] = (),
     skip_states: bool = False,
 ) -> Repaired:
     """Give every Secret of the object the right owner reference.
 
     The caller makes sure that no Job runs, that the object is not held on retained state and that no
     retention is in progress. The backups and the plan key cost requests and are looked at only when another
-    Secret of the object turns out misowned, or without any owner: what makes one misowned makes all so. A
-    failure is logged and left for the next pass.
+    Secret of the object turns out misowned, or without any owner: what makes one misowned makes all so. Where the
+    caller has listed the backups anyway, because nothing else may be left, those that no object owns are repaired
+    too; one that names an earlier uid is not: it is about to be collected. A failure is logged and left for the
+    next pass.
 
     Args:
         client: a live client.
         owner: the object.
         states: metadata of the state chunks as read in this pass.
         others: metadata of the inputs records as read in this pass; the plan key may be among them.
+        backups: metadata of the state backups, as far as this pass has listed them.
         skip_states: whether the chunks were patched in this pass already.
     """
     plan_key = names.plan_key_secret(owner.kind, owner.name)
     wrong_states = [secret for secret in states if misowned(secret, owner)]
     wrong_others = [secret for secret in others if misowned(secret, owner)]
     failures: list[str] = []
-    wrong_backups: list[Object] = []
+    wrong_backups = [secret for secret in backups if unowned(secret, owner)]
     if wrong_states or wrong_others:
         try:
             more = _costly(client, owner, plan_key, known={name_of(secret) for secret in others})
