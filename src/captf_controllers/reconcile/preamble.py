@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from captf_controllers.api import conditions as types
 from captf_controllers.api import finalizers, reasons
-from captf_controllers.api.annotations import MANAGED_BY, PAUSED
+from captf_controllers.api.annotations import DELETE_FOR_MOVE, MANAGED_BY, PAUSED
 from captf_controllers.observability import conditions as condition_rules
 from captf_controllers.reconcile import externally_managed, ownerless, report
 from captf_controllers.reconcile.owners import find_owners
@@ -44,6 +44,8 @@ def enter(scope: Scope) -> Outcome | Entered:
     elif scope.owners.gate is not None and not scope.owners.owner_gone:
         return _stop_at_gate(scope)
     if not scope.deleting and not has_finalizer(scope.obj, scope.finalizer):
+        if _moved_away(scope):
+            return Outcome()
         try:
             scope.rebase(add_finalizer(scope.client, scope.kind, scope.obj, scope.finalizer))
         except Conflict:
@@ -55,6 +57,15 @@ def enter(scope: Scope) -> Outcome | Entered:
 def is_paused(scope: Scope) -> bool:
     """Whether the Cluster's ``spec.paused`` or the object's annotation pauses it."""
     return scope.owners.pausing_cluster is not None or PAUSED in annotations_of(scope.obj)
+
+
+def _moved_away(scope: Scope) -> bool:
+    """Whether clusterctl has just stripped the finalizer, to delete the object that another cluster has now.
+
+    With the finalizer back on, that deletion would stay behind; and once the mover has deleted the Cluster, nothing
+    would pause it any more and it would destroy what the other cluster manages.
+    """
+    return DELETE_FOR_MOVE in annotations_of(scope.obj) and is_paused(scope)
 
 
 def _convert_foreground(scope: Scope) -> Outcome | None:
