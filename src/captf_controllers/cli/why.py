@@ -22,7 +22,7 @@ from captf_controllers.cli.diagnosis import Diagnosis, Exit, Finding, age, when
 from captf_controllers.cli.examination import Examination, ManagerLease, examine, manager_leases
 from captf_controllers.cli.explanations import EXPLANATIONS, Explanation
 from captf_controllers.cli.target import Target
-from captf_controllers.deletion import holds, obstacles, progress, ways_out
+from captf_controllers.deletion import abandon, holds, obstacles, progress, ways_out
 from captf_controllers.deletion.decision import AdoptRetained, Cleanup, Start, Step, Wait, at_obstacle, decide
 from captf_controllers.deletion.facts import (
     CredentialsObstacle,
@@ -197,10 +197,15 @@ def _decided(found: Examination, facts: Facts) -> Iterator[Finding]:
                 f"a {operation} Job is due",
                 _not_started(found, operation) or (_last_failure(facts) if operation == "destroy" else ""),
                 ends="the next pass starts it",
-                exits=exits.of_ways(found, (ways_out.retain(found.subject),)),
+                exits=exits.of_ways(found, _ways_before_start(found, facts)),
             )
         case Wait():
             yield from _waiting(found, facts, step)
+
+
+def _ways_before_start(found: Examination, facts: Facts) -> tuple[Way, ...]:
+    retain = ways_out.retain(found.subject)
+    return (ways_out.abandon(found.subject), retain) if abandon.acts_up_front(facts) else (retain,)
 
 
 def _not_started(found: Examination, operation: str) -> str:
@@ -379,7 +384,8 @@ def _deletion_from_conditions(found: Examination) -> Iterator[Finding]:
         yield Finding("Deleting", "the deletion waits", deleting.message, since=deleting.last_transition_time)
         said = True
     if apply is not None and (apply.status == FALSE or apply.reason in reasons.WAITS):
-        ways = both if apply.status == FALSE else (ways_out.retain(subject),)
+        abandonable = apply.status == FALSE or keys.ABANDON_INFRASTRUCTURE in apply.message
+        ways = both if abandonable else (ways_out.retain(subject),)
         yield _from_condition(found, apply, ways)
         said = True
     if not said:

@@ -22,8 +22,15 @@ NOTE_LIMIT_BYTES = 512
 
 def up_front_cause(facts: Facts) -> str | None:
     """The cause known before a start is tried, or None: held on the state, else the last destroy failed."""
-    if not facts.abandon_requested:
-        return None
+    return _up_front(facts) if facts.abandon_requested else None
+
+
+def acts_up_front(facts: Facts) -> bool:
+    """Whether the annotation releases the object in the next pass, however far a start would come."""
+    return _up_front(facts) is not None
+
+
+def _up_front(facts: Facts) -> str | None:
     if facts.hold is not None:
         return f"StateReadable {facts.hold.reason}"
     if facts.last_destroy_failure:

@@ -113,7 +113,7 @@ def at_obstacle(facts: Facts, operation: Literal["destroy", "restore"], obstacle
     cause = abandon.cause_of_obstacle(facts, obstacle)
     if cause is not None:
         return Cleanup("abandoned", cause=cause)
-    wait = obstacles.wait(facts.subject, operation, obstacle)
+    wait = obstacles.wait(facts.subject, operation, obstacle, abandonable=abandon.acts_up_front(facts))
     return Wait(wait.reason, wait.requeue_after, wait.conditions, wait.ways)
 
 

@@ -40,12 +40,22 @@ class ObstacleWait:
     ways: tuple[Way, ...]
 
 
-def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: Obstacle) -> ObstacleWait:
-    """The wait for one obstacle, in the words and with the requeue that the deletion rules give it."""
+def wait(
+    subject: Subject,
+    operation: Literal["destroy", "restore"],
+    obstacle: Obstacle,
+    *,
+    abandonable: bool = False,
+) -> ObstacleWait:
+    """The wait for one obstacle, in the words and with the requeue that the deletion rules give it.
+
+    ``abandonable`` says that an abandon acts whatever the obstacle is; one that is no cause itself, such as a lease,
+    names that way out then as well.
+    """
     ways = (ways_out.abandon(subject), ways_out.retain(subject))
     exits = ways_out.listed(*ways) + "."
-    retain = ways_out.retain(subject)
-    only_retain = ways_out.listed(retain) + "."
+    ways_of_wait = _ways_of_wait(subject, abandonable)
+    exits_of_wait = ways_out.listed(*ways_of_wait) + "."
     match obstacle:
         case CredentialsObstacle(condition, _, reason, message) if (
             operation == "destroy" and condition == "IdentityAllowed" and reason in REFUSALS
@@ -75,11 +85,11 @@ def wait(subject: Subject, operation: Literal["destroy", "restore"], obstacle: O
             )
             return ObstacleWait("DestroyFailed", policies.RETRY.cap, (failed,), ways)
         case TooLargeObstacle(detail):
-            large = Observation("ApplyJobSucceeded", "False", "InputsTooLarge", f"{detail}. {only_retain}")
-            return ObstacleWait("InputsTooLarge", policies.RETRY.cap, (large,), (retain,))
+            large = Observation("ApplyJobSucceeded", "False", "InputsTooLarge", f"{detail}. {exits_of_wait}")
+            return ObstacleWait("InputsTooLarge", policies.RETRY.cap, (large,), ways_of_wait)
         case WaitObstacle(reason, message, requeue_after):
-            waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, f"{message}. {only_retain}")
-            return ObstacleWait(reason, requeue_after, (waiting,), (retain,))
+            waiting = Observation(JOB_CONDITION[operation], "Unknown", reason, f"{message}. {exits_of_wait}")
+            return ObstacleWait(reason, requeue_after, (waiting,), ways_of_wait)
 
 
 def cannot_start(operation: str, why: str) -> str:
@@ -87,10 +97,18 @@ def cannot_start(operation: str, why: str) -> str:
     return f"The {operation} Job cannot be started: {why}"
 
 
-def not_started(subject: Subject, operation: Literal["destroy", "restore"], why: str) -> Observation:
+def not_started(
+    subject: Subject, operation: Literal["destroy", "restore"], why: str, *, abandonable: bool = False
+) -> Observation:
     """What ``Deleting`` says when a start ended in an error, such as a quota that is used up, or was put off."""
     text = cannot_start(operation, legible(why, MAX_NOTE_BYTES).rstrip(". "))
-    return _deleting(f"{text}. It is tried again", ways_out.listed(ways_out.retain(subject)) + ".")
+    exits = ways_out.listed(*_ways_of_wait(subject, abandonable)) + "."
+    return _deleting(f"{text}. It is tried again", exits)
+
+
+def _ways_of_wait(subject: Subject, abandonable: bool) -> tuple[Way, ...]:
+    retain = ways_out.retain(subject)
+    return (ways_out.abandon(subject), retain) if abandonable else (retain,)
 
 
 def _deleting(text: str, exits: str) -> Observation:

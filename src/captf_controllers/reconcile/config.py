@@ -175,6 +175,11 @@ def _policy(
     )
 
 
+def inherited_policy(cluster: TerraformClusterSpec) -> DeletionPolicy:
+    """The deletion policy of a machine or pool that sets none and whose TerraformCluster has this spec."""
+    return _policy(None, cluster, None)[0]
+
+
 def _jobs(own: JobPolicy | None, cluster: TerraformClusterSpec | None) -> EffectivePolicy:
     defaults = cluster.defaults if cluster else None
     return merge_policies(own, defaults.jobs if defaults else None, cluster.jobs if cluster else None)

@@ -30,7 +30,7 @@ from captf_controllers.observability.conditions import job_message
 from captf_controllers.observability.observation import Observation
 from captf_controllers.reconcile import config as configuration
 from captf_controllers.reconcile import credentials as credential_step
-from captf_controllers.reconcile import material, ownership, restoring, state_step
+from captf_controllers.reconcile import last_look, material, ownership, report, restoring, state_step
 from captf_controllers.reconcile import outputs as outputs_step
 from captf_controllers.reconcile.bookkeeping import Books
 from captf_controllers.reconcile.scope import Outcome, PendingEvent, Scope
@@ -210,6 +210,7 @@ def _start(
         credentials=prepared,
         lock=gathered.lock,
         state_lineage=view.state.lineage if view.state is not None else "",
+        abandonable=abandon.acts_up_front(facts),
     )
     ended = start(scope, request, chosen)
     if not isinstance(ended, Stopped):
@@ -278,6 +279,8 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
         identity=identity.name if mirrored and identity is not None else "",
     )
     if step.mode == "abandoned":
+        if last_look.abandon_unwanted(scope):
+            return Outcome(requeue_after=policies.LAG.delay())
         _warn_of_lost_backups(scope)
     result = cleanup.clean_up(scope.client, target, step.mode, scope.now)
     match result:
@@ -288,22 +291,25 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
             return Outcome(requeue_after=policies.LAG.delay())
         case Cleaned(kept, mirror_removed):
             # Before the finalizer: what fails here must leave it on, or nothing would tell of the release.
+            if mirror_removed:
+                # At once: a later pass finds no mirror and would have nothing to tell.
+                report.emit(scope, _mirror_removed(target.identity))
             events = _release_events(scope, step, kept)
             scope.remove_finalizer()
-            if mirror_removed:
-                scope.terminal_events.append(
-                    PendingEvent(
-                        "Normal",
-                        reasons.EVENT_MIRROR_REMOVED,
-                        f"Removed Secret {names.credential_mirror(target.identity)}, the mirror of identity "
-                        f"{target.identity}: the last object of the namespace that used it is gone",
-                    )
-                )
             scope.terminal_events += events
             irreversible = step.mode in {"abandoned", "retained"}
             say = scope.ctx.logger.warning if irreversible else scope.ctx.logger.info
             say("object released", mode=step.mode, cause=step.cause)
             return Outcome(release=True)
+
+
+def _mirror_removed(identity: str) -> PendingEvent:
+    return PendingEvent(
+        "Normal",
+        reasons.EVENT_MIRROR_REMOVED,
+        f"Removed Secret {names.credential_mirror(identity)}, the mirror of identity {identity}: the last object "
+        "of the namespace that used it is gone",
+    )
 
 
 def _warn_of_lost_backups(scope: Scope) -> None:

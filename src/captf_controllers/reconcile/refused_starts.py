@@ -21,15 +21,17 @@ from captf_controllers.reconcile.scope import Scope
 from captf_runtime.client.errors import ApiError
 
 
-def tell(scope: Scope, operation: Operation, error: ApiError, *, job: str = "") -> None:
+def tell(
+    scope: Scope, operation: Operation, error: ApiError, *, job: str = "", abandonable: bool = False
+) -> None:
     """Say that a start of ``operation`` ended in ``error``; the next pass that gets through takes it back.
 
     ``job`` is the Job when it exists already, and what was refused is its per-run Secret or the record of what it
-    runs. Failures that are no refusals say nothing on a live object: the next pass may well not meet them again.
+    runs. ``abandonable`` says that an abandon of the deletion acts all the same. Failures that are no refusals say nothing on a live object: the next pass may well not meet them again.
     """
     why = words(error)
     if scope.deleting and operation in ("destroy", "restore") and error.code:
-        scope.observe(obstacles.not_started(scope.subject, operation, why))
+        scope.observe(obstacles.not_started(scope.subject, operation, why, abandonable=abandonable))
     if not is_refusal(error):
         return
     if job:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from captf_controllers.api import reasons
-from captf_controllers.api.annotations import PAUSED
-from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER, TERRAFORM_MACHINE_POOL
+from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE_POOL
 from captf_controllers.api.owner import Owner
 from captf_controllers.api.workspace import ActiveJob, Operation
 from captf_controllers.decide import Decision
@@ -35,14 +34,14 @@ from captf_controllers.jobs.leases import Acquired, LeaseRequest, Wait, acquire_
 from captf_controllers.jobs.naming import tick_for
 from captf_controllers.jobs.podspec import Approval, Guard, JobRequest, JobTarget, Restore, build_job
 from captf_controllers.jobs.views import next_attempt
-from captf_controllers.reconcile import early_writes, refused_starts, report, unconfirmed_apply
+from captf_controllers.reconcile import early_writes, last_look, refused_starts, report, unconfirmed_apply
 from captf_controllers.reconcile.bookkeeping import Books, apply_stays_due
 from captf_controllers.reconcile.config import EffectiveConfig
 from captf_controllers.reconcile.material import Material
 from captf_controllers.reconcile.scope import EventType, Outcome, PendingEvent, Scope
 from captf_controllers.state.lock import Lock, lock_version
 from captf_runtime.client.errors import ApiError, Forbidden, NamespaceTerminating, NotFound
-from captf_runtime.objects import NAMESPACE, Object, annotations_of, is_deleting, name_of
+from captf_runtime.objects import NAMESPACE, Object, is_deleting, name_of
 from captf_runtime.queue import policies
 
 
@@ -56,7 +55,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
-    """What a start needs beside the scope."""
+    """What a start needs beside the scope. ``abandonable``: an abandon of the deletion acts whatever stops it."""
 
     operation: Operation
     reason: str
@@ -66,20 +65,27 @@ class StartRequest:
     lock: Lock | None
     state_lineage: str = ""
     decision: Decision | None = None
+    abandonable: bool = False
 
 
 def start(scope: Scope, request: StartRequest, material: Material | NoInputsObstacle) -> Outcome | Stopped:
     """Start a Job of ``request.operation``, or say what stopped it.
 
     The caller has tested credentials, gates and the Job policy. Here: Job slot, size, files, leases, then
-    block-move, the live pause check and the create. A start that was deferred is no error: five seconds. One that
-    ended in an error is told on the object, and the error is raised.
+    block-move, the last look at what is wanted, and the create. A start that was deferred is no error: five
+    seconds. One that ended in an error is told on the object, and the error is raised.
     """
     made: list[str] = []
     try:
         return _start(scope, request, material, made)
     except ApiError as error:
-        refused_starts.tell(scope, request.operation, error, job=made[0] if made else "")
+        refused_starts.tell(
+            scope,
+            request.operation,
+            error,
+            job=made[0] if made else "",
+            abandonable=request.abandonable,
+        )
         raise
 
 
@@ -117,7 +123,7 @@ def _start(
     if isinstance(acquired, Wait):
         return Stopped(WaitObstacle(acquired.reason, acquired.message, policies.GATE.delay()))
     early_writes.set_block_move(scope)
-    if _paused_live(scope):
+    if last_look.start_unwanted(scope, request.operation):
         early_writes.clear_block_move(scope)
         give_back_if_no_job(scope.client, lease, acquired.leases)
         return Outcome(requeue_after=policies.LAG.delay())
@@ -215,25 +221,6 @@ def _approval(decision: Decision | None) -> Approval | None:
     return Approval(decision.expect_plan, decision.plan or "")
 
 
-def _paused_live(scope: Scope) -> bool:
-    """Whether somebody paused the object since the pass began, read past every cache.
-
-    clusterctl writes the pause and then reads block-move; here block-move is written and then the pause is
-    read: one side sees the other. A Cluster that does not exist counts as unpaused.
-    """
-    live = scope.client.get(scope.kind, scope.name, scope.namespace, metadata_only=True)
-    if PAUSED in annotations_of(live):
-        return True
-    cluster = scope.lease_owner.cluster_name
-    if not cluster:
-        return False
-    try:
-        found = scope.client.get(CLUSTER, cluster, scope.namespace)
-    except NotFound:
-        return False
-    return (found.get("spec") or {}).get("paused") is True
-
-
 def _create(
     scope: Scope,
     request: StartRequest,
@@ -272,7 +259,11 @@ def _create(
     if not isinstance(launched, Created | Adopted):
         scope.env.slots.cancel(scope.namespace, name)
         if scope.deleting and request.operation in ("destroy", "restore"):
-            scope.observe(obstacles.not_started(scope.subject, request.operation, launched.reason))
+            scope.observe(
+                obstacles.not_started(
+                    scope.subject, request.operation, launched.reason, abandonable=request.abandonable
+                )
+            )
         return Outcome(requeue_after=policies.LAG.delay())
     _started(scope, request, material, job_request, launched)
     return Outcome(requeue_after=policies.ACTIVE.delay())
