@@ -367,6 +367,27 @@ def test_the_last_user_of_the_mirror_takes_it_along(world: World) -> None:
 
 
 @pytest.mark.acceptance("CG9")
+def test_the_end_of_the_mirror_is_told_though_the_finalizer_stays(cluster_case: Case) -> None:
+    case = cluster_case
+    case.provision()
+    end_by_destroy(case)
+    for verb in ("patch", "update"):
+        case.world.server.faults.add(
+            Match(verb=verb, resource="terraformclusters", name=case.name), internal_error(), times=2
+        )
+    for _ in range(2):
+        with pytest.raises((ApiError, ExceptionGroup)):
+            case.reconcile()
+    assert not case.released
+    assert mirror_owners(case.world) is None
+    case.world.server.faults.clear()
+    case.reconcile()
+    assert case.released
+    assert len(case.notes("MirrorRemoved")) == 1
+    assert releases(case)[-2:] == ["Destroyed", "FinalizerRemoved"]
+
+
+@pytest.mark.acceptance("CG9")
 def test_a_conflict_on_the_mirror_is_a_quiet_wait(case: Case) -> None:
     case.provision()
     end_by_destroy(case)
@@ -965,6 +986,28 @@ def test_the_sweep_clears_the_source_of_a_move(world: World) -> None:
     assert {f"ServiceAccount/{RUNNER}", f"RoleBinding/{RUNNER}"}.isdisjoint(runner_objects(world))
     managed = [item for item in world.client.list(LEASE, TEAM).items if labels_of(item).get(labels.MANAGED)]
     assert managed == []
+
+
+@pytest.mark.acceptance("CG28")
+def test_a_finalizer_that_the_mover_stripped_stays_off(case: Case) -> None:
+    """A pass between the mover's two requests must not leave the source's object behind."""
+    case.provision()
+    case.world.client.patch(CLUSTER, case.cluster, {"spec": {"paused": True}}, TEAM)
+    case.settle()
+    announced = {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}
+    case.patch({"metadata": {"finalizers": None, "annotations": announced}})
+    case.reconcile()
+    case.world.delete(case.kind, case.name)
+    assert case.world.find(case.kind, case.name) is None
+
+
+def test_what_was_announced_for_a_move_is_taken_up_when_nothing_moves(case: Case) -> None:
+    """The announcement is anybody's to write: without a pause it takes no protection away."""
+    case.provision()
+    announced = {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}
+    case.patch({"metadata": {"finalizers": None, "annotations": announced}})
+    case.reconcile()
+    assert case.object["metadata"]["finalizers"] == [case.finalizer]
 
 
 def _destroy(world: World, kind: str, name: str) -> None:

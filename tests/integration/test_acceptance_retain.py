@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -78,6 +79,16 @@ def recreate(case: Case, **spec: Any) -> None:
     case.world.add(case.kind, case.name, cluster=case.cluster, **spec)
 
 
+def at_the_first_write(case: Case, change: Callable[[], object]) -> None:
+    """Change the world right after the next write of the manager: too late for the caches of that pass."""
+
+    def once(_: int) -> None:
+        case.world.write_watch.watch(None)
+        change()
+
+    case.world.write_watch.watch(once)
+
+
 def created_since(case: Case, before: list[str]) -> list[str]:
     return case.created_jobs()[len(before) :]
 
@@ -99,6 +110,50 @@ def test_infrastructure_outlives_its_object_and_is_managed_again(case: Case) -> 
     assert case.object["spec"].get("providerID") == provider
     assert created_since(case, jobs) == [], "no Job touched the infrastructure meanwhile"
     assert not [name for name in case.created_jobs() if "-destroy-" in name]
+
+
+@pytest.mark.acceptance("RA2", "RA15")
+def test_a_policy_that_is_set_at_the_last_moment_stops_the_destroy(case: Case) -> None:
+    """The pass read the old one; Retain is set once the destroy has its lease."""
+    case.provision()
+    case.delete()
+    at_the_first_write(case, lambda: case.spec(deletionPolicy="Retain"))
+    assert case.reconcile() == 5
+    assert case.jobs("destroy") == []
+    assert case.own_leases() == []
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.created_jobs()[1:] == []
+
+
+@pytest.mark.acceptance("RA3", "RA5")
+@pytest.mark.parametrize("kind", ["TerraformMachine", "TerraformMachinePool"])
+@pytest.mark.parametrize("spec", [{"deletionPolicy": "Retain"}, {"defaults": {"deletionPolicy": "Retain"}}])
+def test_a_policy_that_its_cluster_gets_at_the_last_moment_stops_the_destroy(
+    world: World, kind: str, spec: dict[str, Any]
+) -> None:
+    """The cache of the clusters trails that of the machines: one may be seen to go first."""
+    case = Case(world, kind)
+    case.provision()
+    case.delete()
+    at_the_first_write(case, lambda: world.patch("TerraformCluster", "prod", {"spec": spec}))
+    assert case.reconcile() == 5
+    assert case.jobs("destroy") == []
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.notes("InfrastructureRetained")
+
+
+@pytest.mark.acceptance("RA3")
+@pytest.mark.parametrize("kind", ["TerraformMachine", "TerraformMachinePool"])
+def test_a_policy_of_its_own_is_not_stopped_by_its_clusters(world: World, kind: str) -> None:
+    case = Case(world, kind)
+    case.provision(deletionPolicy="Destroy")
+    case.delete()
+    retain_all = {"spec": {"deletionPolicy": "Retain"}}
+    at_the_first_write(case, lambda: world.patch("TerraformCluster", "prod", retain_all))
+    assert case.reconcile() == 60
+    assert len(case.jobs("destroy")) == 1
 
 
 @pytest.mark.acceptance("RA2")
@@ -845,6 +900,27 @@ def test_a_holding_object_goes_at_once_and_touches_nothing(
 
 
 @pytest.mark.acceptance("RA32")
+def test_a_holding_object_without_an_owner_says_whose_inputs_it_found(case: Case) -> None:
+    """Inputs of an apply that changed nothing are all that is left: no sign that anything was applied."""
+    case.add()
+    case.settle()
+    case.end("failed", steps=("init",))
+    case.settle()
+    uid = retain_now(case)
+    before = versions(case)
+    assert len(before) == 1
+    recreate(case)
+    case.settle()
+    case.patch({"metadata": {"ownerReferences": None}})
+    case.delete()
+    assert case.reconcile() == 0
+    assert case.released
+    assert versions(case) == before
+    (note,) = case.notes("FinalizerRemoved")
+    assert f"captf.io/retained-from-uid={uid}" in note
+
+
+@pytest.mark.acceptance("RA32")
 def test_a_deleting_object_that_adopts_destroys_what_it_adopted(case: Case) -> None:
     retain(case)
     recreate(case)
@@ -855,6 +931,63 @@ def test_a_deleting_object_that_adopts_destroys_what_it_adopted(case: Case) -> N
     assert retained_uids(case) == {""}
     assert case.reconcile() == 60
     assert len(case.jobs("destroy")) == 1
+
+
+def retain_backups_alone(case: Case) -> None:
+    """The state and the inputs were lost before the object went with Retain: all that it kept are backups."""
+    case.provision()
+    lose_state(case)
+    case.remove_inputs()
+    retain_now(case)
+    assert kept_secrets(case) == case.backups() != []
+
+
+@pytest.mark.acceptance("RA26")
+def test_adopted_backups_are_owned_though_nothing_else_is_left(case: Case) -> None:
+    retain_backups_alone(case)
+    recreate(case, adoptRetainedState=True)
+    case.settle()
+    case.settle()
+    assert case.says("StateReadable") == "False/StateLost"
+    for backup in case.backups():
+        assert [reference.uid for reference in owner_references(backup)] == [case.uid]
+    before = versions(case)
+    case.reconcile()
+    assert versions(case) == before
+
+
+@pytest.mark.acceptance("RA26", "HD32")
+def test_adopted_backups_go_with_an_abandoned_object(case: Case) -> None:
+    retain_backups_alone(case)
+    recreate(case)
+    case.settle()
+    case.spec(adoptRetainedState=True)
+    case.delete(keep=False)
+    case.abandon()
+    assert case.reconcile() == 5
+    assert case.reconcile() == 0
+    assert case.world.find(case.kind, case.name) is None
+    case.world.step()
+    assert case.backups() == []
+
+
+def test_backups_of_an_earlier_object_are_left_to_the_collector(case: Case) -> None:
+    """Owned by a new object of the name, they would hold it for ever."""
+    case.provision()
+    earlier = case.uid
+    lose_state(case)
+    case.remove_inputs()
+    case.delete(keep=False)
+    case.abandon()
+    case.reconcile()
+    recreate(case)
+    case.settle()
+    for backup in case.backups():
+        assert [reference.uid for reference in owner_references(backup)] == [earlier]
+    case.world.step()
+    assert case.backups() == []
+    case.settle()
+    assert len(case.jobs("apply")) == 1
 
 
 @pytest.mark.acceptance("RA14")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -13,8 +14,8 @@ from captf_controllers.api import names
 from captf_controllers.api.annotations import PAUSED
 from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER_IDENTITY
 from captf_runtime.client.errors import ApiError
-from captf_runtime.objects import JOB, SECRET, Object, annotations_of, name_of
-from captf_runtime.testing.faults import Match, conflict, internal_error
+from captf_runtime.objects import JOB, SECRET, Kind, Object, annotations_of, name_of
+from captf_runtime.testing.faults import Match, conflict, forbidden, internal_error
 
 
 def lose(case: Case) -> None:
@@ -78,6 +79,93 @@ def test_waits_are_no_causes(machine_case: Case, wait: Callable[[Case], None]) -
     assert not case.released
     assert case.jobs("destroy") == []
     assert "InfrastructureAbandoned" not in case.reasons()
+
+
+@pytest.mark.parametrize("wait", [wait_for_slot, wait_for_gate])
+def test_a_wait_after_a_failed_destroy_names_the_abandon_that_acts(
+    machine_case: Case, wait: Callable[[Case], None]
+) -> None:
+    """What the wait says takes the place of what the failure said, and the failure is a cause all the same."""
+    case = machine_case
+    case.destroying()
+    case.advance(case.fail()[0])
+    wait(case)
+    case.reconcile()
+    waiting = case.message("ApplyJobSucceeded")
+    assert case.says("ApplyJobSucceeded").startswith("Unknown/WaitingFor")
+    assert f"captf.io/abandon-infrastructure={case.uid}" in waiting
+    assert "spec.deletionPolicy: Retain" in waiting
+    case.reconcile()
+    assert case.message("ApplyJobSucceeded") == waiting
+    case.abandon()
+    assert case.reconcile() == 0
+    assert case.released
+    assert (
+        "(the last destroy failed: ApplyJobSucceeded DestroyFailed)"
+        in case.notes("InfrastructureAbandoned")[0]
+    )
+
+
+def test_a_used_up_quota_after_a_failed_destroy_names_the_abandon_that_acts(case: Case) -> None:
+    case.destroying()
+    case.advance(case.fail()[0])
+    case.world.server.faults.add(Match(verb="create", resource="jobs"), forbidden())
+    with pytest.raises(ApiError):
+        case.reconcile()
+    assert f"captf.io/abandon-infrastructure={case.uid}" in case.message("Deleting")
+    case.abandon()
+    assert case.reconcile() == 0
+    assert case.released
+
+
+@pytest.mark.acceptance("HD23")
+def test_an_abandon_that_is_taken_back_at_the_last_moment_does_nothing(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache still shows the annotation; the server does not."""
+    case.destroying()
+    case.world.write_state(case.kind, case.name, payload=b"broken", cluster=case.cluster)
+    case.end("failed")
+    case.abandon()
+    trailing = case.object
+    case.annotate(abandon_infrastructure=None)
+    see(case, trailing, monkeypatch)
+    assert case.reconcile() == 5
+    assert not case.released
+    assert len(case.states()) == 1
+    assert all(case.has_secret(name) for name in case.inputs_secrets)
+    monkeypatch.undo()
+    assert case.reconcile() == 60
+    assert case.says("StateReadable") == "False/StateCorrupt"
+
+
+def test_a_retain_that_is_set_at_the_last_moment_beats_an_abandon(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.destroying()
+    case.end("failed")
+    case.abandon()
+    trailing = case.object
+    case.spec(deletionPolicy="Retain")
+    see(case, trailing, monkeypatch)
+    assert case.reconcile() == 5
+    assert len(case.states()) == 1
+    monkeypatch.undo()
+    assert case.reconcile() == 0
+    assert case.notes("InfrastructureAbandoned") == []
+    assert case.notes("InfrastructureRetained")
+
+
+def see(case: Case, obj: Object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the cache show this version of the object, until ``monkeypatch`` is undone."""
+    cache = case.world.cache
+    fresh = cache.get
+
+    def get(kind: Kind, name: str, namespace: str = "") -> Object:
+        mine = kind.kind == case.kind and name == case.name
+        return copy.deepcopy(obj) if mine else fresh(kind, name, namespace)
+
+    monkeypatch.setattr(cache, "get", get)
 
 
 def test_a_dependents_wait_is_no_cause(cluster_case: Case) -> None:

@@ -395,6 +395,46 @@ def test_a_pause_at_the_last_moment_stops_the_start(case: Case, pause: Callable[
     assert "Deletion waits until the object is unpaused" in case.message("Deleting")
 
 
+@pytest.mark.acceptance("DJ2")
+def test_a_deletion_at_the_last_moment_stops_an_apply(case: Case) -> None:
+    """The pass read the object alive; it is deleted once block-move is written."""
+    case.add()
+    case.reconcile()
+
+    def once_marked(_: int) -> None:
+        if BLOCK_MOVE in case.annotations:
+            case.world.write_watch.watch(None)
+            case.delete()
+
+    case.world.write_watch.watch(once_marked)
+    assert case.reconcile() == 5
+    assert case.jobs() == []
+    assert case.own_leases() == []
+    assert BLOCK_MOVE not in case.annotations
+    assert case.reconcile() == 0
+    assert case.released
+
+
+def test_another_object_of_the_name_is_not_started_for_the_first(case: Case) -> None:
+    """Its finalizer was stripped and it was made again while a pass was about to start its destroy."""
+    case.provision()
+    case.delete(keep=False)
+    first = case.uid
+
+    def once_marked(_: int) -> None:
+        if BLOCK_MOVE in case.annotations:
+            case.world.write_watch.watch(None)
+            case.patch({"metadata": {"finalizers": None}})
+            case.world.add(case.kind, case.name, cluster=case.cluster)
+
+    case.world.write_watch.watch(once_marked)
+    case.reconcile()
+    assert case.uid != first
+    assert case.jobs("destroy") == []
+    assert case.own_leases() == []
+    assert BLOCK_MOVE not in case.annotations
+
+
 def next_destroy(case: Case) -> str:
     """The name that the destroy Job about to be created will have."""
     checkpoint = case.world.checkpoint()

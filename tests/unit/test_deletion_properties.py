@@ -140,15 +140,6 @@ def message(facts: Facts, obstacle: Obstacle | None) -> str:
     return " ".join(condition.message for step in steps for condition in step.conditions)
 
 
-def as_told(facts: Facts, step: Wait) -> Facts:
-    """The facts of the pass after the wait, which reads what the wait told: one that took the place of what
-    ApplyJobSucceeded said of a failed destroy hides that failure."""
-    told = {condition.type for condition in step.conditions}
-    if step.reason == "DeletingBackoff" or "ApplyJobSucceeded" not in told:
-        return facts
-    return dataclasses.replace(facts, last_destroy_failure="")
-
-
 class TestSafety:
     @given(all_facts(), st.one_of(st.none(), obstacles))
     def test_the_finalizer_stays_while_a_state_may_describe_resources(self, facts, obstacle):
@@ -275,7 +266,6 @@ class TestWaysOut:
         if not isinstance(step, Wait) or step.reason == "DependentsExist":
             return
         said = message(facts, obstacle)
-        facts = as_told(facts, step)
         retained = stopped(dataclasses.replace(facts, policy="Retain"), obstacle)
         assert retained == Cleanup("retained")
         abandoned = stopped(dataclasses.replace(facts, abandon=UID), obstacle)

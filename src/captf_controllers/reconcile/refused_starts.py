@@ -27,7 +27,8 @@ def tell(
     """Say that a start of ``operation`` ended in ``error``; the next pass that gets through takes it back.
 
     ``job`` is the Job when it exists already, and what was refused is its per-run Secret or the record of what it
-    runs. ``abandonable`` says that an abandon of the deletion acts all the same. Failures that are no refusals say nothing on a live object: the next pass may well not meet them again.
+    runs. ``abandonable`` says that an abandon of the deletion acts all the same. Failures that are no refusals say
+    nothing on a live object: the next pass may well not meet them again.
     """
     why = words(error)
     if scope.deleting and operation in ("destroy", "restore") and error.code:
