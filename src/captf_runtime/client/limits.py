@@ -87,9 +87,22 @@ class BoundedTlsSocket(ssl.SSLSocket):
     """The same over TLS, with the handshake."""
 
     def do_handshake(self, block: bool = False) -> None:
-        """Shake hands, within the time left."""
-        _bound(self)
-        super().do_handshake(block)
+        """Shake hands, within the time left and the socket's timeout.
+
+        Nobody else knows this socket yet who could cut it: it looks itself whether there is still time.
+        """
+        timeout = self.gettimeout()
+        left = countdown(math.inf if timeout is None else timeout)
+        while True:
+            self.settimeout(min(left(), _SLICE))
+            _bound(self)
+            try:
+                super().do_handshake(block)
+                break
+            except TimeoutError:
+                if left() <= 0:
+                    raise
+        self.settimeout(timeout)
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int | None = None, flags: int = 0) -> int:
         """Receive, within the time left."""

@@ -87,14 +87,10 @@ class _OpenSockets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        self._ended = False
 
     def add(self, live: socket.socket) -> None:
         with self._lock:
             self._sockets.add(live)
-            ended = self._ended
-        if ended:
-            _cut(live)
 
     def discard(self, live: socket.socket | None) -> None:
         with self._lock:
@@ -102,9 +98,8 @@ class _OpenSockets:
                 self._sockets.discard(live)
 
     def cut_all(self) -> None:
-        """Cut the sockets that are here, and those that come later."""
+        """Cut the sockets that are here. One that comes later finds that no time is left: see `_time_left`."""
         with self._lock:
-            self._ended = True
             found = list(self._sockets)
         for live in found:
             _cut(live)
@@ -561,7 +556,7 @@ class Transport:
             return stream
 
     def abort(self) -> None:
-        """Cut every connection that a request or a stream waits on, now and from now on."""
+        """Cut every connection that a request or a stream waits on. To be called when `stop` is set."""
         self._sockets.cut_all()
 
     def _attempt(self, pool: Pool, request: _Request, authorization: str | None) -> Answer:

@@ -55,10 +55,11 @@ class _Ready(Generic[K]):
 
     __slots__ = ("gone", "key", "level", "priority", "since")
 
+    level: int
+
     def __init__(self, key: K, priority: int, since: float) -> None:
         self.key = key
         self.priority = priority
-        self.level = priority
         self.since = since
         self.gone = False
 
@@ -300,10 +301,9 @@ class WorkQueue(Generic[K]):
     # Everything below runs under the lock.
 
     def _add(self, key: K, priority: int, since: float) -> None:
-        if self._delayed:
-            delayed = self._delayed.pop(key, None)
-            if delayed is not None:
-                priority = max(priority, delayed[1])
+        delayed = self._delayed.pop(key, None)
+        if delayed is not None:
+            priority = max(priority, delayed[1])
         entry = self._ready.get(key)
         if entry is not None:
             if priority > entry.priority:
@@ -320,10 +320,6 @@ class WorkQueue(Generic[K]):
             self._make_ready(key, priority, since)
 
     def _make_ready(self, key: K, priority: int, since: float) -> None:
-        if self._delayed:
-            delayed = self._delayed.pop(key, None)
-            if delayed is not None:
-                priority = max(priority, delayed[1])
         entry = _Ready(key, priority, since)
         self._ready[key] = entry
         self._seen_priorities.add(priority)

@@ -26,6 +26,7 @@ from captf_runtime.client import (
     ClientConfig,
     ConfigError,
     ConnectionFailed,
+    Stopped,
     TransportError,
 )
 from captf_runtime.client.credentials import PluginCredentials
@@ -240,6 +241,21 @@ def test_a_handshake_and_a_body_get_what_the_lookup_left_of_the_time_of_a_call(
             with pytest.raises(TransportError):
                 client.raw("PUT", "/version", body=b"x" * 40_000_000, timeout=100.0)
             assert time.monotonic() - started < 60
+
+
+@pytest.mark.requirement("CL15", "G3")
+def test_closing_ends_a_handshake_that_nobody_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        config = ClientConfig(f"https://127.0.0.1:{listener.getsockname()[1]}", ca_data=pem(AUTHORITY))
+        with Client(config) as client:
+            running = pool.submit(client.raw, "GET", "/version")
+            with listener.accept()[0] as connection:
+                assert connection.recv(1)  # it has begun
+                started = time.monotonic()
+                client.close()
+                with pytest.raises(Stopped):
+                    running.result(25)
+                assert time.monotonic() - started < 4
 
 
 @pytest.mark.requirement("CL3")

@@ -891,3 +891,16 @@ def test_a_stop_that_comes_while_a_request_is_being_written_ends_it() -> None:
 
     with ScriptedServer(lambda request, reply: reply.hang()) as server, server.client() as client:
         in_time(lambda: client.bind(Context()).get(CONFIG_MAP, "a", "t"), Stopped)
+
+
+@pytest.mark.requirement("CL15")
+def test_what_fails_at_a_proxy_was_not_sent() -> None:
+    """The proxy is asked for a way through first, and that is no request to the server yet."""
+    clock = PromptClock()
+    with ScriptedServer(cut) as proxy:
+        config = ClientConfig("https://api.example.test", proxy_url=proxy.url)
+        with Client(config, clock=clock) as client:
+            with pytest.raises(ConnectionFailed) as raised:
+                client.create(CONFIG_MAP, MAP)
+            assert not raised.value.ambiguous
+            assert [request.method for request in proxy.requests] == ["CONNECT"] * 5

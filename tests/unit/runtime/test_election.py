@@ -136,6 +136,18 @@ def test_defaults_and_identity() -> None:
     assert default_identity() != default_identity()
 
 
+@pytest.mark.requirement("LE1", "MX5")
+def test_a_lease_needs_a_name_and_the_gauge_is_there_from_the_start(client: MemoryClient) -> None:
+    for missing in ({"namespace": ""}, {"name": ""}):
+        with pytest.raises(ValueError, match="namespace, name"):
+            LeaderElector(
+                client, **{"namespace": "system", "name": "leader", **missing}, on_started=lambda stop: None
+            )
+    metrics = Metrics()
+    LeaderElector(client, namespace="system", name="x", on_started=lambda stop: None, metrics=metrics)
+    assert metrics.registry.get_sample_value("leader_election_master_status", {"name": "x"}) == 0
+
+
 # The record
 
 
@@ -288,6 +300,20 @@ def test_tries_are_spread(client: MemoryClient, clock: VirtualClock, draw: float
 
 
 @pytest.mark.requirement("LE2")
+def test_a_try_is_due_when_the_record_expires(client: MemoryClient, clock: VirtualClock) -> None:
+    put(client, holderIdentity="b", leaseDurationSeconds=15)
+    candidate = Candidate(client, clock, "a", draw=lambda: 0.999999)
+    for _ in range(8):  # tries 1.8 s apart: the last of these is 0.6 s before the end
+        clock.wait_for_waiters(1)
+        clock.advance(1.8)
+    clock.wait_for_waiters(1)
+    assert writes(client) == []
+    clock.advance(0.601)
+    assert candidate.started.wait(DEADLINE)
+    candidate.end()
+
+
+@pytest.mark.requirement("LE2")
 def test_of_two_candidates_one_wins(client: MemoryClient, clock: VirtualClock) -> None:
     put(client, holderIdentity="", leaseDurationSeconds=1)
     both_read = threading.Barrier(2)
@@ -436,6 +462,7 @@ def test_leadership_is_lost_at_the_renew_deadline(client: MemoryClient, clock: V
     assert candidate.lost == [pytest.approx(start + 10)]
     assert not candidate.elector.is_leader
     assert candidate.gauge == 0
+    assert candidate.said == ["a became leader", "a stopped leading"]
     with pytest.raises(NotLeader):
         candidate.elector.fence.check()
     # The watchdog waits for the hard exit, and the renewals for their next turn, if they have not ended already.
@@ -471,6 +498,35 @@ def test_another_holder_ends_leadership_at_once(client: MemoryClient, clock: Vir
     assert spec(client)["holderIdentity"] == "b"
     clock.wait_for_waiters(1)
     clock.advance(60)
+    eventually(lambda: candidate.exits == [1])
+
+
+@pytest.mark.requirement("LE6", "LE7")
+def test_a_process_that_wakes_late_sends_no_renewal(client: MemoryClient) -> None:
+    """Even if the thread that renews wakes before the one that watches the time."""
+    watch = threading.Event()
+
+    class LateWatch(VirtualClock):
+        def wait(self, event: threading.Event, timeout: float | None) -> bool:
+            over = super().wait(event, timeout)
+            if threading.current_thread().name.startswith("leader-election-watchdog"):
+                watch.wait(DEADLINE)
+            return over
+
+    clock = LateWatch()
+    candidate = Candidate(client, clock, "a")
+    assert candidate.started.wait(DEADLINE)
+    clock.wait_for_waiters(2)
+    client.requests.clear()
+    clock.advance(60)
+    clock.wait_for_waiters(1)  # the renewing thread is on its next round
+    assert client.requests == []
+    assert not candidate.elector.is_leader
+    watch.set()
+    eventually(lambda: bool(candidate.lost))
+    clock.advance(2)
+    candidate.thread.join(DEADLINE)
+    assert isinstance(candidate.errors[0], LeadershipLost)
     eventually(lambda: candidate.exits == [1])
 
 
@@ -624,8 +680,11 @@ def test_abandoned_leadership_is_not_released(client: MemoryClient, clock: Virtu
     release = threading.Event()
     candidate = Candidate(client, clock, "a", on_started=lambda stop: release.wait(DEADLINE))
     eventually(lambda: candidate.elector.is_leader)
+    assert candidate.gauge == 1
     candidate.elector.abandon()
     assert not candidate.elector.is_leader
+    assert not candidate.elector.fence.is_open
+    assert candidate.gauge == 0
     candidate.stop.set()
     while candidate.thread.is_alive():
         clock.advance(1)

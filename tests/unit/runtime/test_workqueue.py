@@ -122,6 +122,12 @@ def test_no_delay_is_immediate(queue: WorkQueue[str], delay: float) -> None:
 
 
 @pytest.mark.requirement("WQ3")
+def test_a_delay_that_is_no_number_is_refused(queue: WorkQueue[str]) -> None:
+    with pytest.raises(ValueError, match="seconds"):
+        queue.add_after("a", float("nan"))
+
+
+@pytest.mark.requirement("WQ3")
 def test_a_delay_asked_for_while_in_process_counts_unless_the_key_comes_sooner(
     queue: WorkQueue[str], clock: VirtualClock
 ) -> None:
@@ -199,6 +205,47 @@ def test_priorities_merge_through_delays_and_marks(queue: WorkQueue[str], clock:
     queue.add_after("a", 10, priority=5)
     queue.add("a", priority=LOW)
     assert queue.get() == Item("a", 5)
+    queue.add_after("a", 10, priority=6)
+    queue.add("a", priority=LOW)
+    queue.done("a")
+    assert queue.get() == Item("a", 6)
+    queue.done("a")
+    clock.advance(30)
+    assert len(queue) == 0  # of what was asked for together with another add nothing comes again
+
+
+@pytest.mark.requirement("WQ4")
+def test_a_level_that_its_last_key_has_left_is_passed_over(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    queue.add("low", priority=LOW)
+    queue.add("a", priority=10)
+    assert [take(queue) for _ in range(2)] == ["a", "low"]
+
+
+@pytest.mark.requirement("WQ4", "MX4")
+def test_every_priority_is_told_of_from_the_first_add_on(queue: WorkQueue[str]) -> None:
+    queue.add("a", priority=3)
+    queue.add("b")
+    queue.add("b", priority=9)
+    assert queue.stats().depth_by_priority == {0: 0, LOW: 0, 3: 1, 9: 1}
+    assert [take(queue) for _ in range(2)] == ["b", "a"]
+    assert queue.stats().depth_by_priority == {0: 0, LOW: 0, 3: 0, 9: 0}
+
+
+@pytest.mark.requirement("WQ4", "WQ5")
+def test_what_has_aged_does_not_fall_back_when_it_rises_below_normal(
+    queue: WorkQueue[str], clock: VirtualClock
+) -> None:
+    queue.add("old", priority=LOW)
+    clock.advance(AGING_SECONDS + 1)
+    queue.add("first")
+    queue.add("second")
+    assert [take(queue) for _ in range(2)] == ["first", "second"]
+    queue.add("third")
+    queue.add("old", priority=LOW + 1)
+    queue.add("fourth")
+    assert queue.get() == Item("old", LOW + 1)
+    assert [take(queue) for _ in range(2)] == ["third", "fourth"]
 
 
 @pytest.mark.requirement("WQ5")
@@ -560,6 +607,8 @@ class QueueModel(RuleBasedStateMachine):
         item = self.queue.get()
         assert item is not None
         assert item.key in self.ready()
+        highest = max(self.pending[key][1] for key in self.ready())
+        assert item.priority == highest or highest <= 0  # below that, age counts as well
         assert item.priority == self.pending.pop(item.key)[1]
         self.running.add(item.key)
 
