@@ -307,6 +307,7 @@ KEYS: Final = {
     "captf.io/applied-cluster-outputs-hash": "hash of the cluster exports that were applied",
     "captf.io/source-hash": "hash of the credentials that were copied",
     "captf.io/lease-op": "the operation of the Job that holds the Lease",
+    "captf.io/lease-owner": "the whole name of the object that the Lease is of; its label may hold a hash",
     "captf.io/lease-acquired-at": "when it took it",
     "app.terraform.io/lock-info": "Terraform's own description of the lock",
     "captf.io/bookkept": "the outcome was counted and recorded",

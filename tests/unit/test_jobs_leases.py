@@ -6,7 +6,7 @@ import pytest
 from tests.unit.job_objects import NOON, job, job_object, pod, pod_object
 from tests.unit.memory_api import MemoryApi
 
-from captf_controllers.api import annotations, labels
+from captf_controllers.api import annotations, labels, names
 from captf_controllers.jobs.launch import Adopted, Created, Deferred, LaunchRequest, launch
 from captf_controllers.jobs.lease_memory import LeaseMemory
 from captf_controllers.jobs.leases import (
@@ -87,6 +87,7 @@ def test_a_lease_says_who_what_when_and_for_how_long_at_most(api, clock):
     }
     assert lease["metadata"]["annotations"] == {
         annotations.LEASE_OP: "apply",
+        annotations.LEASE_OWNER: "web",
         annotations.LEASE_ACQUIRED_AT: "2026-09-25T12:00:00.000000Z",
     }
     assert lease["spec"] == {
@@ -182,11 +183,85 @@ class TestFree:
         assert is_free(api, lease, clock.now())
 
 
+class TestTakenInTheFuture:
+    """By a machine whose clock was ahead, or by hand: the lease is as old as it was seen unchanged."""
+
+    @pytest.fixture(autouse=True)
+    def taken(self, api, clock):
+        self.api, self.clock, self.memory = api, clock, LeaseMemory()
+        acquire_leases(api, request(job_name="job-0"), clock)
+        clock.advance(3600)
+        self.rewrite()
+
+    def rewrite(self):
+        """Job 1 is about to be created under the lease, which was there before."""
+        lease = lease_of(self.api, MACHINE)
+        ahead = "2027-09-25T12:00:00.000000Z"
+        lease["metadata"]["annotations"][annotations.LEASE_ACQUIRED_AT] = ahead
+        lease["spec"] |= {"acquireTime": ahead, "holderIdentity": "job-1"}
+        self.api.put(LEASE, lease)
+
+    def held(self):
+        return live_run_lease(self.api, MACHINE, self.clock.now(), self.memory) is not None
+
+    def test_an_absent_job_holds_it_for_the_grace_from_when_it_was_seen(self):
+        self.clock.advance(600)
+        assert self.held()
+        self.clock.advance(60)
+        assert self.held()
+        self.clock.advance(1)
+        assert not self.held()
+
+    def test_nothing_holds_it_beyond_the_backstop(self):
+        put_job(self.api, "job-1")
+        assert self.held()
+        self.clock.advance(4500)
+        assert self.held()
+        self.clock.advance(1)
+        assert not self.held()
+
+    def test_a_write_begins_it_anew(self):
+        assert self.held()
+        self.clock.advance(50)
+        self.rewrite()
+        self.clock.advance(50)
+        assert self.held()
+        self.clock.advance(61)
+        assert not self.held()
+
+    def test_who_remembers_nothing_finds_it_held(self):
+        self.clock.advance(100_000)
+        assert live_run_lease(self.api, MACHINE, self.clock.now()) is not None
+
+    def test_it_is_taken_over_and_then_tells_the_time(self):
+        assert isinstance(
+            acquire_leases(self.api, request(job_name="job-2", memory=self.memory), self.clock), Wait
+        )
+        self.clock.advance(61)
+        acquired = acquire_leases(self.api, request(job_name="job-2", memory=self.memory), self.clock)
+        assert isinstance(acquired, Acquired)
+        assert acquired.took_over_from == ("job-1",)
+        self.clock.advance(61)
+        assert live_run_lease(self.api, MACHINE, self.clock.now()) is None
+
+    def test_the_write_lease_of_a_cluster_is_no_different(self):
+        acquire_leases(self.api, request(CLUSTER, job_name="job-3"), self.clock)
+        lease = lease_of(self.api, CLUSTER, "cluster")
+        lease["metadata"]["annotations"][annotations.LEASE_ACQUIRED_AT] = "2027-09-25T12:00:00Z"
+        self.api.put(LEASE, lease)
+        mine = request(OTHER_MACHINE, job_name="job-4", memory=self.memory)
+        assert isinstance(acquire_leases(self.api, mine, self.clock), Wait)
+        self.clock.advance(61)
+        assert isinstance(acquire_leases(self.api, mine, self.clock), Acquired)
+
+
 class TestAcquire:
     def test_mine_again_is_refreshed(self, api, clock):
         acquire_leases(api, request(), clock)
         clock.advance(40)
-        assert acquire_leases(api, request(), clock) == Acquired()
+        acquired = acquire_leases(api, request(), clock)
+        assert isinstance(acquired, Acquired)
+        assert acquired.took_over_from == ()
         clock.advance(40)
         assert live_run_lease(api, MACHINE, clock.now()) is not None
 
@@ -201,7 +276,9 @@ class TestAcquire:
     def test_a_free_one_is_taken_over_and_the_previous_holder_reported(self, api, clock):
         acquire_leases(api, request(job_name="job-1"), clock)
         put_job(api, "job-1", outcome="Failed")
-        assert acquire_leases(api, request(job_name="job-2"), clock) == Acquired(("job-1",))
+        acquired = acquire_leases(api, request(job_name="job-2"), clock)
+        assert isinstance(acquired, Acquired)
+        assert acquired.took_over_from == ("job-1",)
         assert holder(api, MACHINE) == "job-2"
 
     def test_a_lost_race_names_nobody(self, api, clock):
@@ -233,7 +310,7 @@ class TestGate:
     @pytest.mark.parametrize("op", ["refresh", "drift", "plan"])
     def test_what_changes_nothing_is_not_gated(self, api, clock, op):
         acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock)
-        assert acquire_leases(api, request(MACHINE, op, "job-1"), clock) == Acquired()
+        assert isinstance(acquire_leases(api, request(MACHINE, op, "job-1"), clock), Acquired)
         assert acquire_leases(api, request(OTHER_MACHINE, "apply", "job-2", operation_gate=False), clock)
 
     @pytest.mark.parametrize("owner", [MACHINE, POOL])
@@ -276,17 +353,17 @@ class TestGate:
             "WaitingForClusterOperation"
         )
         put_job(api, "job-m", outcome="Complete")
-        assert acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock) == Acquired()
+        assert isinstance(acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock), Acquired)
 
     def test_refreshes_and_other_clusters_do_not_hold_a_cluster_up(self, api, clock):
         acquire_leases(api, request(MACHINE, "refresh", "job-m"), clock)
         elsewhere = LeaseOwner("team-a", "TerraformMachine", "x", "staging")
         acquire_leases(api, request(elsewhere, "apply", "job-x"), clock)
-        assert acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock) == Acquired()
+        assert isinstance(acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock), Acquired)
 
     def test_without_a_cluster_name_there_is_no_gate(self, api, clock):
         alone = LeaseOwner("team-a", "TerraformCluster", "prod", "")
-        assert acquire_leases(api, request(alone), clock) == Acquired()
+        assert isinstance(acquire_leases(api, request(alone), clock), Acquired)
         assert len(api.all(LEASE)) == 1
 
     def test_a_write_lease_held_by_another_gives_the_run_lease_back(self, api, clock):
@@ -310,7 +387,7 @@ class TestGate:
 
     def test_a_leftover_write_lease_is_ignored_with_the_gate_off(self, api, clock):
         acquire_leases(api, request(CLUSTER, job_name="cluster-job"), clock)
-        assert acquire_leases(api, request(MACHINE, operation_gate=False), clock) == Acquired()
+        assert isinstance(acquire_leases(api, request(MACHINE, operation_gate=False), clock), Acquired)
 
 
 class TestRelease:
@@ -373,6 +450,26 @@ class TestRelease:
             "lock-tfstate-default-x-c",
             MACHINE.run_lease,
         }
+
+    @pytest.mark.parametrize("first", ["long", "short"])
+    def test_cleanup_takes_no_lease_of_an_object_with_the_hash_for_a_name(self, api, clock, first):
+        """The label of a long name is a hash, and that may be the name of another object."""
+        long = "n" * 64
+        owners = {
+            "long": LeaseOwner("team-a", "TerraformCluster", long, "prod"),
+            "short": LeaseOwner("team-a", "TerraformCluster", names.label_value(long), "other"),
+        }
+        for owner in owners.values():
+            acquire_leases(api, request(owner, job_name=f"job-of-{owner.cluster_name}"), clock)
+        mine = owners.pop(first)
+        (other,) = owners.values()
+        delete_leases(api, mine)
+        assert {lease["metadata"]["name"] for lease in api.all(LEASE)} == {other.run_lease, other.write_lease}
+
+    def test_cleanup_finds_a_write_lease_of_the_cluster_that_it_was_of(self, api, clock):
+        acquire_leases(api, request(CLUSTER, job_name="dead"), clock)
+        delete_leases(api, LeaseOwner("team-a", "TerraformCluster", "prod", ""))
+        assert api.all(LEASE) == []
 
 
 class TestLaunch:

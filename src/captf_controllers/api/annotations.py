@@ -50,6 +50,7 @@ SOURCE_HASH: Final = "captf.io/source-hash"
 
 # On Leases.
 LEASE_OP: Final = "captf.io/lease-op"
+LEASE_OWNER: Final = "captf.io/lease-owner"
 LEASE_ACQUIRED_AT: Final = "captf.io/lease-acquired-at"
 LOCK_INFO: Final = "app.terraform.io/lock-info"
 

@@ -17,7 +17,8 @@ from captf_controllers.deletion import retain
 from captf_controllers.deletion.decision import CleanupMode
 from captf_controllers.deletion.secrets import ObjectNames, find_kept, list_states
 from captf_controllers.identity.mirror import MirrorResult, drop_mirror_owner
-from captf_controllers.jobs.leases import LiveLease, delete_leases, live_run_lease
+from captf_controllers.jobs.lease_memory import LeaseMemory
+from captf_controllers.jobs.leases import LeaseOwner, LiveLease, delete_leases, live_run_lease
 from captf_runtime.client.errors import NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.objects import LEASE, SECRET, Kind, Object, name_of
@@ -27,13 +28,20 @@ from captf_runtime.objects import LEASE, SECRET, Kind, Object, name_of
 class Target:
     """The object that is cleaned up after.
 
-    ``identity`` is the TerraformClusterIdentity that the object's Jobs run with (a machine's recorded one),
+    ``cluster_name`` is the name of its Cluster as far as it is known, which a TerraformCluster's write lease is
+    found by. ``identity`` is the TerraformClusterIdentity that the object's Jobs run with (a machine's recorded one),
     empty when there is none or when it is a Secret of the namespace.
     """
 
     names: ObjectNames
     uid: str
+    cluster_name: str = ""
     identity: str = ""
+
+    @property
+    def lease_owner(self) -> LeaseOwner:
+        """The object as its leases know it."""
+        return LeaseOwner(self.names.namespace, self.names.kind, self.names.name, self.cluster_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +76,16 @@ class MirrorConflict:
 CleanupResult = Cleaned | RunLeaseLive | MirrorConflict
 
 
-def clean_up(client: Verbs, target: Target, mode: CleanupMode, now: datetime) -> CleanupResult:
+def clean_up(
+    client: Verbs, target: Target, mode: CleanupMode, now: datetime, memory: LeaseMemory | None = None
+) -> CleanupResult:
     """Run every step of ``mode`` but the finalizer's removal, which belongs to the pass's last patch.
 
-    Before the first step the run lease is read live; while a Job of the object may still run, no step does.
-    Raises what a step raises, apart from objects that are gone and a conflict on the credential mirror.
+    Before the first step the run lease is read live; while a Job of the object may still run, no step does. For
+    ``memory`` see ``jobs.leases.is_free``. Raises what a step raises, apart from objects that are gone and a
+    conflict on the credential mirror.
     """
-    lease = live_run_lease(client, target.names.lease_owner, now)
+    lease = live_run_lease(client, target.lease_owner, now, memory)
     if lease is not None:
         return RunLeaseLive(lease)
     kept = Kept()
@@ -85,7 +96,7 @@ def clean_up(client: Verbs, target: Target, mode: CleanupMode, now: datetime) ->
         delete_state(client, target.names)
         _delete_inputs(client, target.names)
     _delete_secret(client, target.names, names.plan_key_secret(target.names.kind, target.names.name))
-    delete_leases(client, target.names.lease_owner)
+    delete_leases(client, target.lease_owner)
     return _leave_mirror(client, target, kept)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from captf_controllers.api import names
 from captf_controllers.deletion.retain import AdoptionStep
-from captf_controllers.jobs.leases import LeaseOwner
 from captf_runtime.client.errors import NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.objects import SECRET, Object, name_of
@@ -37,11 +36,6 @@ class ObjectNames:
     @property
     def backup_selector(self) -> str:
         return names.backup_selector(self.suffix)
-
-    @property
-    def lease_owner(self) -> LeaseOwner:
-        """The object as its own leases know it; what its cluster is does not matter for them."""
-        return LeaseOwner(self.namespace, self.kind, self.name, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from captf_controllers.api import names
 from captf_controllers.api.owner import Owner
+from captf_controllers.jobs.lease_memory import LeaseMemory
 from captf_controllers.jobs.leases import LeaseOwner, live_run_lease
 from captf_controllers.jobs.podspec import controller_reference
 from captf_controllers.jobs.views import JobView, view_job
@@ -32,6 +33,7 @@ def unseen_job(
     active_name: str,
     lease_matters: bool,
     now: datetime,
+    memory: LeaseMemory | None = None,
 ) -> JobView | None:
     """The Job of this object that the API server has and the list does not show, None when there is none.
 
@@ -46,6 +48,7 @@ def unseen_job(
         active_name: the Job that `status.activeJob` names, "" for none.
         lease_matters: whether the cached object bears block-move, names an active Job, or is being deleted.
             An idle object reads neither lease nor Job.
+        memory: see `jobs.leases.is_free`.
 
     Raises:
         ApiError: a read failed.
@@ -57,7 +60,7 @@ def unseen_job(
             return named
     if not (lease_matters or active_name):
         return None
-    lease = live_run_lease(client, owner, now)
+    lease = live_run_lease(client, owner, now, memory)
     if lease is None or lease.holder in listed:
         return None
     job = _live_job(client, owner, lease.holder)

@@ -9,7 +9,8 @@ Invariants, which hold over crashes between any two requests and with two manage
   its run lease before it looks at the write lease, so one of two that start at once sees the other.
 * Nothing waits for ever: a lease frees itself once its holder's Job and pods are over, once a holder that
   never created its Job has had 60 seconds, and in any case after the holder's deadline plus fifteen
-  minutes.
+  minutes. A lease that says it was taken in the future is as old as this process has seen it unchanged: that is
+  never more than its true age, and it comes to an end.
 
 A lease names a Job that is *about to be* created. Everything is read past the caches, and a write comes
 before the read that depends on it.
@@ -151,12 +152,12 @@ class Taken:
         written: the Lease, with the version that the API server gave it.
         shared: it was in the Job's name before, and not as this process left it: a start of another manager,
             or an earlier one of this process, may be about to create that Job under it. It is never given back.
-        took_over_from: the previous holder, none when the lease was new or already the Job's.
+        took_over_from: the previous holder, "" when the lease was new or already the Job's.
     """
 
     written: Object
     shared: bool = False
-    took_over_from: tuple[str, ...] = ()
+    took_over_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +165,15 @@ class Acquired:
     """Every lease that the start needs is held.
 
     Args:
-        took_over_from: names of previous holders, for the log.
         leases: the leases, as this call wrote them: what `give_back` may delete again.
     """
 
-    took_over_from: tuple[str, ...] = ()
-    leases: tuple[Taken, ...] = field(default=(), compare=False, repr=False)
+    leases: tuple[Taken, ...] = ()
+
+    @property
+    def took_over_from(self) -> tuple[str, ...]:
+        """Names of the previous holders, for the log."""
+        return tuple(lease.took_over_from for lease in self.leases if lease.took_over_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +205,16 @@ def holder_of(lease: Mapping[str, Any]) -> str:
     return holder if isinstance(holder, str) else ""
 
 
-def is_free(client: Verbs, lease: Object, now: datetime) -> bool:
+def is_free(client: Verbs, lease: Object, now: datetime, memory: LeaseMemory | None = None) -> bool:
     """Say whether nothing runs, or is about to run, under the lease.
 
     In this order: nobody holds it; it is older than its backstop; else it is held while its Job runs,
     or does not exist and the grace is not over; and while any pod of the holder has not ended, a terminating
     one included.
+
+    Args:
+        memory: since when this process has known the lease, which is the age of one that was taken in the future.
+            Without it, such a lease counts as just taken.
 
     Raises:
         ApiError: a read failed. A lease that cannot be judged is never free.
@@ -214,7 +222,7 @@ def is_free(client: Verbs, lease: Object, now: datetime) -> bool:
     holder = holder_of(lease)
     if not holder:
         return True
-    age = now - _acquired_at(lease, now)
+    age = now - _held_since(lease, now, memory)
     if age > _backstop(lease):
         return True
     if not names.may_name_job(holder):
@@ -232,9 +240,11 @@ def is_free(client: Verbs, lease: Object, now: datetime) -> bool:
     return all(pod.ended for pod in list_pods(client, namespace, holder))
 
 
-def live_run_lease(client: Verbs, owner: LeaseOwner, now: datetime) -> LiveLease | None:
-    """The object's run lease as it is on the API server, None when it is absent or free."""
-    return _live(client, owner.namespace, owner.run_lease, now)
+def live_run_lease(
+    client: Verbs, owner: LeaseOwner, now: datetime, memory: LeaseMemory | None = None
+) -> LiveLease | None:
+    """The object's run lease as it is on the API server, None when it is absent or free (see `is_free`)."""
+    return _live(client, owner.namespace, owner.run_lease, now, memory)
 
 
 def acquire_leases(client: Verbs, request: LeaseRequest, clock: Clock) -> Acquired | Wait:
@@ -260,7 +270,7 @@ def acquire_leases(client: Verbs, request: LeaseRequest, clock: Clock) -> Acquir
             reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, "this object", run.holder), run.holder
         )
     if not request.gated:
-        return Acquired(run.took_over_from, (run,))
+        return Acquired((run,))
     taken = [run]
     try:
         return _pass_gate(client, request, clock, taken)
@@ -274,7 +284,7 @@ def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, taken: list[T
     if not owner.is_cluster:
         closed = _closed_gate(client, request, clock)
         if closed is None:
-            return Acquired(run.took_over_from, (run,))
+            return Acquired((run,))
         give_back(client, request, taken)
         return closed
     write = _acquire(client, owner.write_lease, _CLUSTER, request, clock)
@@ -286,9 +296,9 @@ def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, taken: list[T
             return write
         what = f"the TerraformCluster of cluster {owner.cluster_name}"
         return Wait(reasons.WAITING_FOR_RUN_LEASE, _wait_message(request, what, write.holder), write.holder)
-    busy = _machine_operations(client, owner, clock.now())
+    busy = _machine_operations(client, owner, clock.now(), request.memory)
     if not busy:
-        return Acquired(run.took_over_from + write.took_over_from, tuple(taken))
+        return Acquired(tuple(taken))
     listed = ", ".join(busy[:5]) + (", …" if len(busy) > 5 else "")
     noun = "operation" if len(busy) == 1 else "operations"
     message = (
@@ -301,7 +311,7 @@ def _pass_gate(client: Verbs, request: LeaseRequest, clock: Clock, taken: list[T
 def _closed_gate(client: Verbs, request: LeaseRequest, clock: Clock) -> Wait | None:
     """The wait of a machine or pool for an operation of its cluster, None while there is none."""
     owner = request.owner
-    live = _live(client, owner.namespace, owner.write_lease, clock.now())
+    live = _live(client, owner.namespace, owner.write_lease, clock.now(), request.memory)
     if live is None:
         return None
     message = _wait_message(request, f"the TerraformCluster of cluster {owner.cluster_name}", live.holder)
@@ -421,21 +431,32 @@ def give_back_if_no_job(client: Verbs, request: LeaseRequest, leases: Sequence[T
 
 
 def delete_leases(client: Verbs, owner: LeaseOwner) -> None:
-    """Delete every CAPTF lease under the object's owner labels, whoever holds it: part of cleanup.
+    """Delete every CAPTF lease of the object, whoever holds it: part of cleanup.
 
-    The state lock is not one of them: it bears no `captf.io/lease` label.
+    The state lock is not one of them: it bears no `captf.io/lease` label. Nor is a lease under the same owner labels
+    whose object only has the name that stands there for a long one.
 
     Raises:
         ApiError: a request failed; the call can be repeated.
     """
     selector = f"{labels.LEASE},{owner_selector(owner.kind, owner.name)}"
     for lease in client.list(LEASE, owner.namespace, label_selector=selector):
+        if not _is_of(lease, owner):
+            continue
         try:
             client.delete(
                 LEASE, name_of(lease), owner.namespace, propagation_policy="Background", uid=uid_of(lease)
             )
         except (NotFound, Conflict):
             continue
+
+
+def _is_of(lease: Object, owner: LeaseOwner) -> bool:
+    """Whether a lease under the object's owner labels is its own: by the lease's name, or by the whole name in it."""
+    own = {owner.run_lease}
+    if owner.is_cluster and owner.cluster_name:
+        own.add(owner.write_lease)
+    return name_of(lease) in own or annotations_of(lease).get(keys.LEASE_OWNER) == owner.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,7 +501,7 @@ def _acquire(
         request.memory.forget(namespace, name)
     else:
         request.memory.wrote(namespace, name, resource_version_of(written))
-    return Taken(written, shared, () if again or not holder else (holder,))
+    return Taken(written, shared, "" if again else holder)
 
 
 def _may_take(client: Verbs, lease: Object, request: LeaseRequest, now: datetime) -> bool:
@@ -496,7 +517,7 @@ def _may_take(client: Verbs, lease: Object, request: LeaseRequest, now: datetime
             client.get(JOB, holder, namespace, metadata_only=True)
         except NotFound:
             return True
-    return is_free(client, lease, now)
+    return is_free(client, lease, now, request.memory)
 
 
 def _lease(name: str, which: str, request: LeaseRequest, now: datetime) -> Object:
@@ -518,6 +539,7 @@ def _lease(name: str, which: str, request: LeaseRequest, now: datetime) -> Objec
             "labels": lease_labels,
             "annotations": {
                 keys.LEASE_OP: request.op,
+                keys.LEASE_OWNER: owner.name,
                 keys.LEASE_ACQUIRED_AT: format_micro_time(now),
             },
         },
@@ -529,22 +551,24 @@ def _lease(name: str, which: str, request: LeaseRequest, now: datetime) -> Objec
     }
 
 
-def _live(client: Verbs, namespace: str, name: str, now: datetime) -> LiveLease | None:
+def _live(
+    client: Verbs, namespace: str, name: str, now: datetime, memory: LeaseMemory | None
+) -> LiveLease | None:
     try:
         lease = client.get(LEASE, name, namespace)
     except NotFound:
         return None
-    if is_free(client, lease, now):
+    if is_free(client, lease, now, memory):
         return None
     return LiveLease(holder_of(lease), annotations_of(lease).get(keys.LEASE_OP, ""))
 
 
-def _machine_operations(client: Verbs, owner: LeaseOwner, now: datetime) -> list[str]:
+def _machine_operations(client: Verbs, owner: LeaseOwner, now: datetime, memory: LeaseMemory) -> list[str]:
     """Holders of the live run leases of the cluster's machines and pools under mutating ops, sorted."""
     selector = f"{labels.LEASE}={_RUN},{labels.CLUSTER_NAME}={names.label_value(owner.cluster_name)}"
     found = client.list(LEASE, owner.namespace, label_selector=selector)
     return sorted(
-        holder_of(lease) for lease in _mutating_of_machines(found) if not is_free(client, lease, now)
+        holder_of(lease) for lease in _mutating_of_machines(found) if not is_free(client, lease, now, memory)
     )
 
 
@@ -553,6 +577,22 @@ def _mutating_of_machines(leases: Iterable[Object]) -> Iterable[Object]:
         is_machine = labels_of(lease).get(labels.OWNER_KIND) != TERRAFORM_CLUSTER.kind
         if is_machine and annotations_of(lease).get(keys.LEASE_OP) in MUTATING:
             yield lease
+
+
+def _held_since(lease: Object, now: datetime, memory: LeaseMemory | None) -> datetime:
+    """From when on the lease counts as held.
+
+    One that was taken in the future was written by a machine whose clock was ahead, or by hand. Its creation would
+    be no answer: it may have been taken over since, just now.
+    """
+    acquired = _acquired_at(lease, now)
+    if acquired <= now:
+        return acquired
+    if memory is None:
+        return now
+    namespace = str(lease["metadata"].get("namespace") or "")
+    version = (uid_of(lease), resource_version_of(lease))
+    return min(memory.first_seen(namespace, name_of(lease), version, now), now)
 
 
 def _acquired_at(lease: Object, now: datetime) -> datetime:

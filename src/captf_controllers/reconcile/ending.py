@@ -276,13 +276,14 @@ def _clean_up(scope: Scope, gathered: Gathered, step: Cleanup) -> Outcome:
     target = Target(
         names=scope.names,
         uid=scope.uid,
+        cluster_name=scope.lease_owner.cluster_name,
         identity=identity.name if mirrored and identity is not None else "",
     )
     if step.mode == "abandoned":
         if last_look.abandon_unwanted(scope):
             return Outcome(requeue_after=policies.LAG.delay())
         _warn_of_lost_backups(scope)
-    result = cleanup.clean_up(scope.client, target, step.mode, scope.now)
+    result = cleanup.clean_up(scope.client, target, step.mode, scope.now, scope.env.lease_memory)
     match result:
         case RunLeaseLive(lease):
             scope.observe(progress.run_lease_held(lease.holder))

@@ -29,7 +29,8 @@ def release_object(scope: Scope) -> Outcome:
     unseen = guards.lags(scope, views)
     if unseen is not None:
         return _wait(scope, f"The release waits for {unseen.op} Job {unseen.name} to end")
-    result = clean_up(scope.client, Target(names=scope.names, uid=scope.uid), "retained", scope.now)
+    target = Target(names=scope.names, uid=scope.uid, cluster_name=scope.lease_owner.cluster_name)
+    result = clean_up(scope.client, target, "retained", scope.now, scope.env.lease_memory)
     if isinstance(result, RunLeaseLive):
         return _wait(scope, f"The release waits for Job {result.lease.holder}, which holds the run lease")
     try:

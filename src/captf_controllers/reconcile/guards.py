@@ -33,6 +33,7 @@ def lags(scope: Scope, views: list[JobView]) -> JobView | None:
         active_name=active,
         lease_matters=scope.deleting or BLOCK_MOVE in annotations_of(scope.obj),
         now=scope.now,
+        memory=scope.env.lease_memory,
     )
     if unseen is not None and lost(unseen, scope.lease_owner, scope.uid, scope.created):
         _take_back(scope, unseen)

@@ -35,7 +35,7 @@ def may_release(scope: Scope) -> bool:
         return False
     if guards.lags(scope, views) is not None:
         return False
-    if live_run_lease(scope.client, scope.lease_owner, scope.now) is not None:
+    if live_run_lease(scope.client, scope.lease_owner, scope.now, scope.env.lease_memory) is not None:
         return False
     if scope.adapter.dependents(scope):
         return False

@@ -52,10 +52,11 @@ def repair(scope: Scope, books: Books, view: StateView) -> None:
 
 def _run_lease_held(scope: Scope) -> bool:
     try:
-        return live_run_lease(scope.client, scope.lease_owner, scope.now) is not None
+        held = live_run_lease(scope.client, scope.lease_owner, scope.now, scope.env.lease_memory)
     except ApiError as error:
         scope.ctx.logger.warning("run lease not read; state chunks keep their owners", err=error)
         return True
+    return held is not None
 
 
 def show_foreign_lock(scope: Scope, view: StateView, lock: Lock | None) -> None:

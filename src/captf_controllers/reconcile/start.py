@@ -122,6 +122,8 @@ def _start(
         return _refused(scope, error)
     if isinstance(acquired, Wait):
         return Stopped(WaitObstacle(acquired.reason, acquired.message, policies.GATE.delay()))
+    if acquired.took_over_from:
+        scope.ctx.logger.info("lease taken over", job=job_request.name, holders=acquired.took_over_from)
     early_writes.set_block_move(scope)
     if last_look.start_unwanted(scope, request.operation):
         early_writes.clear_block_move(scope)
