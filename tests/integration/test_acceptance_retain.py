@@ -220,6 +220,23 @@ def test_the_last_policy_counts_when_the_cluster_is_gone(
     assert case.status["effectiveDeletionPolicy"] == (remembered or "Destroy")
 
 
+@pytest.mark.acceptance("RA3")
+@pytest.mark.parametrize("kind", ["TerraformMachine", "TerraformMachinePool"])
+def test_a_cluster_that_is_left_is_inherited_from_though_its_owner_went_by_force(
+    world: World, kind: str
+) -> None:
+    """The Cluster is gone; its TerraformCluster is there, waits for the object, and is set to Retain only now."""
+    case = Case(world, kind)
+    case.provision()
+    world.client.delete(CLUSTER, "prod", TEAM, propagation_policy="Background")
+    case.delete()
+    world.patch("TerraformCluster", "prod", {"spec": {"deletionPolicy": "Retain"}})
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.jobs("destroy") == []
+    assert case.status["effectiveDeletionPolicy"] == "Retain"
+
+
 @pytest.mark.acceptance("RA4")
 def test_a_cluster_ignores_its_own_defaults(cluster_case: Case) -> None:
     case = cluster_case

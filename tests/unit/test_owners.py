@@ -31,6 +31,9 @@ class Objects:
         except KeyError:
             raise NotFound(f"{kind.plural} {name} not found") from None
 
+    def list(self, kind: Kind, namespace: str = "", *, label_selector: str = "") -> list[Object]:
+        return [copy.deepcopy(item) for (named, _), item in self.objects.items() if named == kind.kind]
+
 
 def obj(kind: Kind, name: str, **changes: object) -> Object:
     made: Object = {
@@ -231,3 +234,16 @@ def test_a_paused_cluster_pauses_whatever_became_of_the_owner(world: Objects) ->
     assert owners.pausing_cluster == paused
     world.objects["Cluster", "prod"] = CAPI_CLUSTER
     assert find_owners(world, TERRAFORM_MACHINE, TF_MACHINE).pausing_cluster is None
+
+
+def test_a_cluster_that_went_by_force_leaves_its_terraform_cluster_to_inherit_from() -> None:
+    owners = find_owners(Objects(CAPI_MACHINE, TF_CLUSTER), TERRAFORM_MACHINE, TF_MACHINE)
+    assert owners.cluster is None
+    assert owners.terraform_cluster == TF_CLUSTER
+    other = obj(TERRAFORM_CLUSTER, "other", metadata__ownerReferences=[reference(CLUSTER, "other")])
+    assert find_owners(Objects(other), TERRAFORM_MACHINE, TF_MACHINE).terraform_cluster is None
+
+
+def test_of_two_that_a_cluster_left_behind_neither_is_taken() -> None:
+    second = obj(TERRAFORM_CLUSTER, "second", metadata__ownerReferences=[reference(CLUSTER, "prod")])
+    assert find_owners(Objects(TF_CLUSTER, second), TERRAFORM_MACHINE, TF_MACHINE).terraform_cluster is None

@@ -8,7 +8,7 @@ forged reference could steer somebody else's infrastructure.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from captf_controllers.api.kinds import (
     CLUSTER,
@@ -19,6 +19,7 @@ from captf_controllers.api.kinds import (
 from captf_controllers.api.labels import CLUSTER_NAME
 from captf_controllers.api.references import infrastructure_reference, reference_group
 from captf_controllers.observability.observation import Observation
+from captf_runtime.client import Reader
 from captf_runtime.client.errors import NotFound
 from captf_runtime.objects import (
     Kind,
@@ -32,12 +33,6 @@ from captf_runtime.objects import (
     uid_of,
 )
 from captf_runtime.queue import policies
-
-
-class Getter(Protocol):
-    """The one verb that the lookup needs: of the cache on a pass, of a plain dictionary in tests."""
-
-    def get(self, kind: Kind, name: str, namespace: str = "") -> Object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,7 @@ class Owners:
         return name_of(self.cluster) if self.cluster is not None else self.gone_cluster
 
 
-def find_owners(reader: Getter, kind: Kind, obj: Object) -> Owners:
+def find_owners(reader: Reader, kind: Kind, obj: Object) -> Owners:
     """Look the owners of ``obj`` up and check that they point back.
 
     Guarantees that ``owner`` and ``cluster`` are set only when the back-reference agrees, so that nothing is
@@ -106,7 +101,7 @@ def find_owners(reader: Getter, kind: Kind, obj: Object) -> Owners:
     return replace(_find(reader, kind, obj, labelled), labelled_cluster=labelled)
 
 
-def _find(reader: Getter, kind: Kind, obj: Object, cluster: Object | None) -> Owners:
+def _find(reader: Reader, kind: Kind, obj: Object, cluster: Object | None) -> Owners:
     expected = OWNER_KINDS[kind.kind]
     references = owner_references(obj)
     reference = _expected_reference(references, expected)
@@ -134,7 +129,7 @@ def _find(reader: Getter, kind: Kind, obj: Object, cluster: Object | None) -> Ow
         label = labels_of(obj).get(CLUSTER_NAME, "")
         detail = f"Cluster {label} is not found" if label else f"the object has no label {CLUSTER_NAME}"
         waiting = Gate("Unknown", "WaitingForOwner", detail, policies.GATE.delay())
-        return Owners(owner=owner, has_reference=True, gate=waiting)
+        return Owners(owner=owner, terraform_cluster=infra, has_reference=True, gate=waiting)
     foreign = _not_terraform(cluster)
     if foreign:
         gate = Gate("False", "ClusterNotTerraform", foreign)
@@ -162,14 +157,33 @@ def _missing_reference(kind: Kind, expected: Kind, references: list[OwnerReferen
     return Gate("Unknown", "WaitingForOwner", message, policies.GATE.delay())
 
 
-def _infrastructure(reader: Getter, kind: Kind, obj: Object, cluster: Object | None) -> Object | None:
-    """The TerraformCluster of an object: itself, or the one of the Cluster that its label names."""
+def _infrastructure(reader: Reader, kind: Kind, obj: Object, cluster: Object | None) -> Object | None:
+    """The TerraformCluster of an object: itself, or the one of the Cluster that its label names.
+
+    A Cluster that went by force may have left its TerraformCluster behind, waiting for this very object. Then it is
+    the one that Cluster owned, if there is exactly one.
+    """
     if kind == TERRAFORM_CLUSTER:
         return obj
-    if cluster is None or _not_terraform(cluster):
+    if cluster is None:
+        return _left_behind(reader, obj)
+    if _not_terraform(cluster):
         return None
     name = str(infrastructure_reference(cluster, CLUSTER).get("name", ""))
     return _get(reader, TERRAFORM_CLUSTER, name, namespace_of(obj)) if name else None
+
+
+def _left_behind(reader: Reader, obj: Object) -> Object | None:
+    label = labels_of(obj).get(CLUSTER_NAME, "")
+    if not label:
+        return None
+    found = [
+        cluster
+        for cluster in reader.list(TERRAFORM_CLUSTER, namespace_of(obj))
+        if (reference := _expected_reference(owner_references(cluster), CLUSTER)) is not None
+        and reference.name == label
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _not_terraform(cluster: Object) -> str:
@@ -208,7 +222,7 @@ def _mismatch(kind: Kind, obj: Object, owner: Object, expected: Kind) -> str:
     return ""
 
 
-def _get(reader: Getter, kind: Kind, name: str, namespace: str) -> Object | None:
+def _get(reader: Reader, kind: Kind, name: str, namespace: str) -> Object | None:
     try:
         return reader.get(kind, name, namespace)
     except NotFound:
