@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import itertools
 import json
 import random
@@ -599,6 +600,13 @@ def test_pruning_walks_from_the_newest() -> None:
     assert [item.name for item in sets_to_prune(sets, 2)] == ["broken", "c", "spared"]
     assert sets_to_prune(sets, 0) == ()
     assert sets_to_prune([], 5) == ()
+
+
+def test_pruning_leaves_what_an_earlier_object_retained() -> None:
+    kept = {"metadata": {"name": "kept", "labels": {"captf.io/retained-from-uid": "of-an-earlier-one"}}}
+    retained = [dataclasses.replace(made_set("kept", minutes), secrets=(kept,)) for minutes in (9, 1)]
+    sets = [retained[0], made_set("a", 8), made_set("b", 7), retained[1]]
+    assert [item.name for item in sets_to_prune(sets, 1)] == ["b"]
 
 
 def test_sixteen_backups_are_listed() -> None:

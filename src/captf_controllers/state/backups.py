@@ -26,6 +26,7 @@ from captf_runtime.objects import (
     annotations_of,
     creation_timestamp_of,
     format_time,
+    labels_of,
     name_of,
     parse_time,
     uid_of,
@@ -85,6 +86,11 @@ class BackupSet:
     bytes: int
     complete: bool
     secrets: tuple[Object, ...] = field(repr=False)
+
+    @property
+    def retained(self) -> bool:
+        """Whether any of its Secrets is kept for an object that went with Retain."""
+        return any(labels.RETAINED_FROM_UID in labels_of(secret) for secret in self.secrets)
 
 
 # Listing -------------------------------------------------------------------------------------------
@@ -228,6 +234,9 @@ def sets_to_prune(
 ) -> tuple[BackupSet, ...]:
     """Return the sets to delete. Pure.
 
+    What an earlier object retained is nobody's to prune, even where a state that somebody wrote by hand lets this
+    one go on beside it.
+
     Args:
         sets: all sets, newest first.
         keep: how many complete sets stay; with 0 or less nothing is deleted.
@@ -235,7 +244,9 @@ def sets_to_prune(
     """
     if keep <= 0:
         return ()
-    walked = [item for item in sets if spared_serial is None or item.serial != spared_serial]
+    walked = [
+        item for item in sets if not item.retained and (spared_serial is None or item.serial != spared_serial)
+    ]
     doomed: list[BackupSet] = []
     complete = 0
     for position, item in enumerate(walked):
