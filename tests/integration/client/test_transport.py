@@ -790,10 +790,27 @@ def test_a_stop_ends_answers_after_which_the_connection_would_close() -> None:
             assert half.acquire(timeout=5)
             reading = pool.submit(list, stream)
             stream.close()
-            assert reading.result(5) == []
+            assert reading.result(25) == []
         server.wait_for(lambda: not server._open)
         with server.client() as client:
             timed_out(lambda timeout: client.update(CONFIG_MAP, MAP, timeout=timeout))
+
+
+@pytest.mark.requirement("CL15", "RF10")
+def test_closing_a_watch_ends_its_iteration_as_a_server_would() -> None:
+    def script(_: Received, reply: Reply) -> None:
+        reply.start_stream()
+        reply.event("ADDED", MAP)
+        reply.hang()
+
+    with ScriptedServer(script) as server, server.client() as client, ThreadPoolExecutor() as pool:
+        stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300)
+        assert next(stream).type == "ADDED"
+        reading = pool.submit(list, stream)
+        stream.close()
+        assert reading.result(25) == []
+        assert list(stream) == []
+        stream.set_read_timeout(1.0)  # what is closed has no timeout, and does not mind
 
 
 @pytest.mark.requirement("CL15")

@@ -171,6 +171,31 @@ def test_taking_over_changes_what_it_must_and_nothing_else(clock: VirtualClock) 
 
 
 @pytest.mark.requirement("LE3")
+@pytest.mark.parametrize("transitions", [None, "many"])
+def test_transitions_that_nobody_counted_count_from_zero(clock: VirtualClock, transitions: object) -> None:
+    lease = {"metadata": {"name": "leader"}, "spec": {"leaseTransitions": transitions}}
+    assert taken_over(lease, "b", 15.0, clock.now())["spec"]["leaseTransitions"] == 1
+
+
+@pytest.mark.requirement("LE7")
+def test_a_fence_closes_at_its_moment_and_when_told(clock: VirtualClock) -> None:
+    fence = Fence(clock)
+    assert not fence.is_open
+    fence.extend(clock.monotonic() + 10)
+    clock.advance(9.5)
+    fence.check()
+    clock.advance(0.5)
+    with pytest.raises(NotLeader):
+        fence.check()
+    fence.extend(clock.monotonic() + 10)
+    fence.check()
+    fence.close()
+    with pytest.raises(NotLeader):
+        fence.check()
+    Fence.open().check()
+
+
+@pytest.mark.requirement("LE3")
 def test_the_same_identity_coming_back_keeps_transitions_and_acquire_time(clock: VirtualClock) -> None:
     lease = new_lease("system", "leader", "a", 15.0, clock.now())
     clock.advance(60)
@@ -493,6 +518,7 @@ def test_another_holder_ends_leadership_at_once(client: MemoryClient, clock: Vir
     put(client, holderIdentity="b")
     clock.advance(2)
     eventually(lambda: bool(candidate.lost))
+    assert not candidate.elector.fence.is_open  # although its time was not over
     candidate.thread.join(DEADLINE)
     assert isinstance(candidate.errors[0], LeadershipLost)
     assert spec(client)["holderIdentity"] == "b"
@@ -517,7 +543,7 @@ def test_a_process_that_wakes_late_sends_no_renewal(client: MemoryClient) -> Non
     candidate = Candidate(client, clock, "a")
     assert candidate.started.wait(DEADLINE)
     clock.wait_for_waiters(2)
-    client.requests.clear()
+    client.forget_requests()
     clock.advance(60)
     clock.wait_for_waiters(1)  # the renewing thread is on its next round
     assert client.requests == []

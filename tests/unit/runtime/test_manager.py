@@ -73,8 +73,12 @@ class Runner:
         self.manager = manager
         self.stop = threading.Event()
         self.codes: list[int] = []
-        self.thread = threading.Thread(target=lambda: self.codes.append(manager.run(self.stop)), daemon=True)
+        self.exits: list[int] = []
+        self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
+
+    def _run(self) -> None:
+        self.codes.append(self.manager.run(self.stop, hard_exit=self.exits.append))
 
     def end(self) -> int:
         self.stop.set()
@@ -370,7 +374,64 @@ def test_lost_leadership_ends_the_manager_without_waiting(logs: Callable[[], lis
     assert not manager.is_leader
     assert "-leader" not in events
     assert [line["msg"] for line in logs() if line["level"] == "error"][-1] == "leader election lost"
+    # A process that is still there a second before another may take over is ended.
+    clock.wait_for_waiters(1)
+    assert runner.exits == []
+    clock.advance(4)
+    eventually(lambda: runner.exits == [1])
     never.set()
+
+
+@pytest.mark.requirement("MG2")
+def test_what_is_said_when_adding_goes_before_what_a_runnable_says() -> None:
+    events: list[str] = []
+    client = MemoryClient()
+
+    class Leading(Part):
+        needs_leader = True
+
+    def fail(verb: str, kind: Kind) -> None:
+        raise TransportError("refused", ambiguous=False)
+
+    client.before = fail
+    manager = Manager(client=client, leader_election=LeaderElectionConfig("system", "leader"))
+    manager.add(Leading("anyone", events), needs_leader=False)
+    manager.add(Part("leader", events), needs_leader=True)
+    manager.add(Leading("leader too", events))
+    runner = Runner(manager)
+    eventually(lambda: events == ["+anyone"])
+    client.before = lambda verb, kind: None
+    eventually(lambda: {"+leader", "+leader too"} <= set(events))
+    assert runner.end() == 0
+
+
+@pytest.mark.requirement("LE5")
+def test_the_election_has_connections_of_its_own_and_closes_them() -> None:
+    class Shared(MemoryClient):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[tuple[int, str]] = []
+            self.own = Own()
+
+        def dedicated(self, *, pool_size: int, suffix: str = "") -> Own:
+            self.asked.append((pool_size, suffix))
+            return self.own
+
+    class Own(MemoryClient):
+        closed = False
+
+        def close(self) -> None:
+            assert self.objects[LEASE_KEY]["spec"]["holderIdentity"] == ""  # after the release
+            self.closed = True
+
+    client = Shared()
+    manager = Manager(client=client, leader_election=LeaderElectionConfig("system", "leader"))
+    runner = Runner(manager)
+    eventually(lambda: manager.is_leader)
+    assert runner.end() == 0
+    assert client.asked == [(2, "leader-election")]
+    assert client.requests == []
+    assert client.own.closed
 
 
 @pytest.mark.requirement("MG6")

@@ -291,6 +291,13 @@ def test_failures_double_the_delay(queue: WorkQueue[str]) -> None:
 
 
 @pytest.mark.requirement("WQ6")
+def test_the_numbers_of_the_limiter() -> None:
+    limits = RateLimits()
+    assert (limits.base, limits.cap, limits.forget_after) == (0.005, 1000.0, 7200.0)
+    assert (limits.rate, limits.burst) == (None, 100)
+
+
+@pytest.mark.requirement("WQ6")
 def test_a_million_failures_do_not_overflow(queue: WorkQueue[str]) -> None:
     queue._limiter._failures["a"] = (10**6, queue._now())
     assert queue.add_rate_limited("a") == 1000.0
