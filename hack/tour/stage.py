@@ -240,7 +240,7 @@ class Stage:
         for document in shipped.installed():
             self._create(ACCESS_KINDS[document["kind"]], document)
         for kind in WORKLOAD_KINDS:
-            wait_until(lambda kind=kind: self._served(kind), f"{kind.plural} are served", seconds=30)
+            wait_until(lambda kind=kind: self._served(kind), f"{kind.plural} are served", seconds=120)
 
     def _served(self, kind) -> bool:  # type: ignore[no-untyped-def]
         try:
@@ -323,7 +323,7 @@ class Stage:
         """SIGKILL, as a lost node would."""
         if self._manager is not None:
             self._manager.process.send_signal(signal.SIGKILL)
-            self._manager.process.wait(timeout=10)
+            self._manager.process.wait(timeout=60)
             self._manager = None
 
     def stop_manager(self) -> int | None:
@@ -334,10 +334,10 @@ class Stage:
         if manager.process.poll() is None:
             manager.process.terminate()
         try:
-            return manager.process.wait(timeout=30)
+            return manager.process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             manager.process.kill()
-            return manager.process.wait(timeout=10)
+            return manager.process.wait(timeout=60)
 
     def check_manager(self) -> None:
         """Raises ManagerEnded, with the end of its log, when the manager ended by itself."""

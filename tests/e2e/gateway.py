@@ -34,6 +34,8 @@ class Gateway:
         self._stop = threading.Event()
         self._down = threading.Event()
         self._threads = [threading.Thread(target=self._accept, name="gateway")]
+        self._forwarding = 0
+        self._changed = threading.Condition()
         #: Connections that were refused.
         self.refused = 0
 
@@ -44,7 +46,7 @@ class Gateway:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=60)
         self._listener.close()
 
     def kubeconfig(self, folder: Path) -> Path:
@@ -59,9 +61,11 @@ class Gateway:
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[None]:
-        """No connection lives or comes about meanwhile."""
-        self._down.set()
+        """No connection lives or comes about meanwhile; nothing of the block passes through one from before."""
         try:
+            with self._changed:
+                self._down.set()
+                assert self._changed.wait_for(lambda: not self._forwarding, 60), "a connection lives on"
             yield
         finally:
             self._down.clear()
@@ -71,7 +75,10 @@ class Gateway:
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 inner, _ = self._listener.accept()
-                if self._down.is_set():
+                with self._changed:
+                    refuse = self._down.is_set()
+                    self._forwarding += not refuse
+                if refuse:
                     self.refused += 1
                     inner.close()
                     continue
@@ -80,9 +87,17 @@ class Gateway:
                 thread.start()
 
     def _forward(self, inner: socket.socket) -> None:
+        try:
+            self._pass_on(inner)
+        finally:
+            with self._changed:
+                self._forwarding -= 1
+                self._changed.notify_all()
+
+    def _pass_on(self, inner: socket.socket) -> None:
         with inner, contextlib.suppress(OSError), socket.create_connection(self._target) as outer:
-            inner.settimeout(5)
-            outer.settimeout(5)
+            inner.settimeout(30)
+            outer.settimeout(30)
             other = {inner: outer, outer: inner}
             while not self._stop.is_set() and not self._down.is_set():
                 ready, _, _ = select.select(list(other), [], [], 0.1)

@@ -7,13 +7,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Self
+from uuid import uuid4
 
 from captf_controllers.jobs.operations import MUTATING
 from captf_controllers.jobs.views import JobView, view_job
 from captf_runtime.client import Client
 from captf_runtime.client.watch import WatchStream
-from captf_runtime.objects import JOB, POD, Kind, Object, labels_of, resource_version_of, uid_of
+from captf_runtime.objects import JOB, POD, Kind, Object, labels_of, name_of, resource_version_of, uid_of
 
+_CONTAINER = {"name": "none", "image": "example.com/none:v1"}
+#: Things that nobody runs, by which the end of the history so far is known.
+_MARKS: dict[Kind, Object] = {
+    JOB: {"parallelism": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [_CONTAINER]}}},
+    POD: {
+        "nodeName": "no-such-node",
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "containers": [_CONTAINER],
+    },
+}
+_MARK = "history-so-far-"
+_PATIENCE = 120.0
 _ENDED = {"Succeeded", "Failed"}
 _NEVER = float("inf")
 
@@ -31,10 +45,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Operation:
-    """A Job and the time in which it, or a pod of it, was there and had not ended."""
+    """A Job and the time in which it, or a pod of it, was there and had not ended.
+
+    ``ran``: the container of a pod of it was started. A Job whose manager was killed before it made the per-run
+    Secret cannot start; it is deleted after a minute and another takes its place.
+    """
 
     job: JobView
     span: Span
+    ran: bool
 
     def __str__(self) -> str:
         return f"{self.job.name} {self.span.start}-{self.span.end:g}"
@@ -54,6 +73,8 @@ class History:
         self._spans: dict[tuple[str, str], Span] = {}
         self._jobs: dict[str, JobView] = {}
         self._owners: dict[str, str] = {}
+        self._ran: set[str] = set()
+        self._marks: set[str] = set()
         self._threads: list[threading.Thread] = []
         self._streams: dict[str, WatchStream] = {}
         self._failures: list[Exception] = []
@@ -70,7 +91,14 @@ class History:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.catch_up()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         self._stop.set()
         for stream in list(self._streams.values()):
             stream.close()
@@ -82,7 +110,7 @@ class History:
         try:
             while not self._stop.is_set():
                 stream = self._client.watch(
-                    kind, self._namespace, resource_version=version, timeout_seconds=10, read_timeout=30.0
+                    kind, self._namespace, resource_version=version, timeout_seconds=10, read_timeout=120.0
                 )
                 self._streams[kind.plural] = stream
                 with stream:
@@ -93,11 +121,17 @@ class History:
                             self._note(kind, event.type, obj)
         except Exception as error:  # noqa: BLE001 - told by `operations`, in the thread of the test
             if not self._stop.is_set():
-                self._failures.append(error)
+                with self._changed:
+                    self._failures.append(error)
+                    self._changed.notify_all()
 
     def _note(self, kind: Kind, type_: str, obj: Object) -> None:
         uid, version = uid_of(obj), int(resource_version_of(obj))
         with self._changed:
+            if name_of(obj).startswith(_MARK):
+                self._marks.add(uid)
+                self._changed.notify_all()
+                return
             self.count += 1
             span = self._spans.setdefault((kind.kind, uid), Span(version))
             if kind == JOB:
@@ -107,15 +141,30 @@ class History:
                 self._owners[uid] = labels_of(obj).get("controller-uid") or labels_of(obj).get(
                     "batch.kubernetes.io/controller-uid", ""
                 )
-                ended = (obj.get("status") or {}).get("phase") in _ENDED
+                status = obj.get("status") or {}
+                ended = status.get("phase") in _ENDED
+                states = [item.get("state") or {} for item in status.get("containerStatuses") or []]
+                if any("running" in state or "terminated" in state for state in states):
+                    self._ran.add(self._owners[uid])
             if (ended or type_ == "DELETED") and span.end == _NEVER:
                 span.end = version
             self._changed.notify_all()
 
-    def wait_count(self, count: int, timeout: float) -> bool:
-        """Until so many events came."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.count >= count, timeout)
+    def catch_up(self) -> None:
+        """Until everything that has happened so far is recorded: events arrive some time after what they tell of.
+
+        Those of a kind come in order, so that all are here once a thing made now is.
+        """
+        for kind, spec in _MARKS.items():
+            name = f"{_MARK}{uuid4().hex[:8]}"
+            made = self._client.create(kind, {"metadata": {"name": name}, "spec": spec}, self._namespace)
+            uid = uid_of(made)
+            with self._changed:
+                while uid not in self._marks and not self._failures:
+                    assert self._changed.wait(_PATIENCE), f"nothing is told of {kind.plural} any more"
+            self._client.delete(
+                kind, name, self._namespace, propagation_policy="Background", grace_period_seconds=0
+            )
 
     def operations(self) -> list[Operation]:
         """Every Job so far, over its own time and that of its pods."""
@@ -127,7 +176,7 @@ class History:
                 spans = [self._spans[JOB.kind, uid]]
                 spans += [self._spans[POD.kind, pod] for pod, job in self._owners.items() if job == uid]
                 whole = Span(min(span.start for span in spans), max(span.end for span in spans))
-                found.append(Operation(view, whole))
+                found.append(Operation(view, whole, uid in self._ran))
             return sorted(found, key=lambda operation: operation.span.start)
 
     def violations(self) -> list[str]:

@@ -211,7 +211,7 @@ class ModuleImage:
     def run(self, op: str, *flags: str) -> Outcome:
         """Runs to the end."""
         process = self.start(op, *flags)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=300)
         return self.outcome(process.returncode, stdout, stderr)
 
     def outcome(self, exit: int, stdout: str, stderr: str) -> Outcome:

@@ -52,8 +52,8 @@ from captf_runtime.objects import (
     uid_of,
 )
 
-#: A real runtime on a busy machine takes its time.
-PATIENCE = 120.0
+#: A real runtime on a busy machine takes its time, and waits end when they may.
+PATIENCE = 300.0
 CLOUD_CLUSTER = "example.com/tests/cloud-cluster:v1"
 CLOUD_MACHINE = "example.com/tests/cloud-machine:v1"
 
@@ -370,6 +370,14 @@ class Subject:
 
         obj: Object = self.wait(ready, "is provisioned and Ready")
         return obj
+
+    def wait_seen(self) -> None:
+        """Until the manager has made a pass over what its spec says now."""
+
+        def seen(obj: Object) -> bool:
+            return condition(obj, "Ready").get("observedGeneration") == obj["metadata"]["generation"]
+
+        self.wait(seen, "its spec is seen")
 
     def wait_applied(self) -> None:
         """Until what its spec says now is applied."""

@@ -189,7 +189,7 @@ def test_a_namespace_deleted_first_holds_and_an_abandon_releases_it(scene: Scene
     cluster = provision(scene, "TerraformCluster")
     scene.client.delete(NAMESPACE, scene.namespace, propagation_policy="Background")
     cluster.wait_says("StateReadable", "False/StateLost")
-    assert cluster.belongings() == []
+    scene.wait(lambda: not cluster.belongings(), "its Secrets have gone with the namespace")
     cluster.abandon()
     cluster.wait_gone()
 

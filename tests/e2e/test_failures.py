@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import socket
+import re
 
 import pytest
 from hack.tour import manifests
@@ -36,18 +36,17 @@ NOTE = "marker-of-the-variable-9a2e"
 BOOTSTRAP = "marker-of-the-bootstrap-data-77b0"
 
 
-def serve_metrics(stage: Stage) -> int:
-    """Start the manager anew with its metrics on a port; the port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
+def serve_metrics(stage: Stage) -> None:
+    """Start the manager anew with its metrics on a port."""
     stage.stop_manager()
-    stage.start_manager(f"--diagnostics-address=127.0.0.1:{port}")
-    return port
+    stage.start_manager("--diagnostics-address=127.0.0.1:0")
 
 
-def read_metrics(port: int) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+def read_metrics(stage: Stage) -> str:
+    assert stage.manager is not None
+    listening = re.search(r'listening component="metrics" address="([^"]+)"', stage.manager.log.read_text())
+    assert listening is not None
+    connection = http.client.HTTPConnection(listening.group(1), timeout=60)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()
@@ -57,7 +56,7 @@ def read_metrics(port: int) -> str:
 
 def test_a_failing_module_is_quoted_without_any_secret(scene: Scene) -> None:
     """Markers in credentials, bootstrap data and a variable's Secret, printed by the module itself."""
-    port = serve_metrics(scene.stage)
+    serve_metrics(scene.stage)
     namespace = scene.namespace
     scene.ensure(SECRET, manifests.secret(namespace, manifests.OPERATOR, {"DEMO_TOKEN": TOKEN}))
     identity = {
@@ -90,7 +89,7 @@ def test_a_failing_module_is_quoted_without_any_secret(scene: Scene) -> None:
     assert "refused: " in log
     scene.wait(lambda: scene.events("m1", "JobFailed"), "the event of the failure")
 
-    said = [scene.stage.manager_log(), log, read_metrics(port)]
+    said = [scene.stage.manager_log(), log, read_metrics(scene.stage)]
     for kind in (*WORKLOAD_KINDS, JOB, POD, LEASE, CONFIG_MAP, SERVICE_ACCOUNT, ROLE_BINDING, EVENTS_V1):
         said += [json.dumps(obj) for obj in scene.client.list(kind, namespace).items]
     everything = "\n".join(said)
@@ -132,6 +131,8 @@ def test_an_interrupted_destroy_goes_on_at_once(scene: Scene) -> None:
     cluster = destroying(scene)
     (job,) = cluster.jobs("destroy")
     (pod,) = scene.pods(job.name)
+    # The pass that started the Job writes the status last, maybe long after the Job runs.
+    cluster.wait(lambda obj: obj["status"].get("activeJob", {}).get("name") == job.name, "tells of its Job")
     before = cluster.condition("ApplyJobSucceeded")
     # Newer Job controllers keep a pod with a finalizer until it is counted, so that its end can be read.
     kept = {"metadata": {"finalizers": ["tests.example.com/counted"]}}
@@ -160,6 +161,7 @@ def test_a_destroy_that_exceeds_its_deadline_is_retried_after_a_minute(scene: Sc
     assert len(cluster.jobs("destroy")) == 1
     scene.cloud.release("destroy")
     cluster.patch({"spec": {"jobs": {"activeDeadlineSeconds": 600}}})
+    cluster.wait_seen()
     cluster.let_pass(60)
     cluster.wait_gone()
     assert scene.cloud.servers() == []

@@ -27,7 +27,7 @@ def interrupted(image: ModuleImage, op: str, *flags: str, when: str) -> Outcome:
         if when in line:
             break
     process.send_signal(signal.SIGTERM)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=180)
     return image.outcome(process.returncode, seen + stdout, stderr)
 
 

@@ -96,7 +96,7 @@ def outside(tmp_path: Path) -> Path:
 def run(python: str, program: str, folder: Path) -> str:
     """Run a program in the environment; returns what it prints."""
     done = subprocess.run(
-        [python, "-I", "-c", program], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [python, "-I", "-c", program], cwd=folder, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -148,10 +148,10 @@ def test_a_controller_runs_on_it(python: str, outside: Path, server: ApiServer) 
             client.create(NAMESPACE, {"metadata": {"name": "blue", "labels": labels}})
             source = {"name": "settings", "labels": {"mirror.example.com/role": "source"}}
             client.create(CONFIG_MAP, {"metadata": source, "data": {"color": "red"}}, "default")
-            copy = eventually(lambda: client.get(CONFIG_MAP, "settings", "blue"), timeout=30)
+            copy = eventually(lambda: client.get(CONFIG_MAP, "settings", "blue"), timeout=120)
             assert copy["data"] == {"color": "red"}
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()

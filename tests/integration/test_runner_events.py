@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,16 @@ from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.faults import Match, forbidden, internal_error
 
 REFERENCE = "infrastructure.cluster.x-k8s.io/v1beta1/TerraformMachine/team-a/web/0000-1111"
+
+#: Starts the runner with more patience for the API server, which a machine may keep from answering in two seconds.
+PATIENT = """
+import sys
+from captf_controllers.runner import events
+assert events._TIMEOUT <= 2
+events._TIMEOUT = 120.0
+from captf_controllers.runner.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @dataclass(slots=True)
@@ -60,7 +71,7 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
             assert authority is not None
             (account / "ca.crt").write_bytes(authority)
             (tmp_path / "image").mkdir()
-            image = FakeImage(tmp_path / "image")
+            image = FakeImage(tmp_path / "image", runner=(sys.executable, "-c", PATIENT))
             address = urlsplit(server.url)
             image.environ |= {
                 "KUBERNETES_SERVICE_HOST": str(address.hostname),
@@ -209,6 +220,11 @@ def test_a_server_that_does_not_answer_costs_little(pod: Pod) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         pod.image.environ["KUBERNETES_SERVICE_PORT"] = str(silent.getsockname()[1])
+        pod.image.runner = (
+            sys.executable,
+            "-m",
+            "captf_controllers.runner",
+        )  # with the patience of a real one
         ran = pod.run("refresh")
     assert ran.exit == 0
     assert "event could not be posted" in ran.stderr

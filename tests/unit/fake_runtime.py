@@ -29,10 +29,14 @@ exit 0
 
 @dataclass(slots=True)
 class FakeImage:
-    """A module image in a directory, with the fake runtime, and what a pod mounts."""
+    """A module image in a directory, with the fake runtime, and what a pod mounts.
+
+    `runner` is the command that starts the runner, without its arguments.
+    """
 
     directory: Path
     environ: dict[str, str] = field(default_factory=dict)
+    runner: Sequence[str] = (sys.executable, "-m", "captf_controllers.runner")
 
     def __post_init__(self) -> None:
         for name in ("fake", "module", "config"):
@@ -79,9 +83,7 @@ class FakeImage:
 
     def arguments(self, op: str, *flags: str) -> list[str]:
         return [
-            sys.executable,
-            "-m",
-            "captf_controllers.runner",
+            *self.runner,
             "run",
             f"--op={op}",
             f"--bin={self.runtime}",
