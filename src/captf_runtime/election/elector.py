@@ -148,6 +148,7 @@ class LeaderElector:
         self._leading = False
         self._lost = threading.Event()
         self._over = threading.Event()
+        self._deadline = 0.0
         self._expiry = 0.0
         self._reported_holder = ""
         self._metrics.leader.labels(name).set(0)
@@ -254,7 +255,8 @@ class LeaderElector:
 
     def _extend(self, sent: float) -> None:
         self._expiry = sent + self._times.lease_duration
-        self.fence.extend(sent + self._times.renew_deadline)
+        self._deadline = sent + self._times.renew_deadline
+        self.fence.extend(self._deadline)
 
     # Leading
 
@@ -338,7 +340,7 @@ class LeaderElector:
     def _watch_over(self) -> None:
         """Notice that the time is over, also while a renewal is stuck in a request."""
         while not self._over.is_set():
-            left = self.fence.leading_until - self._clock.monotonic()
+            left = self._deadline - self._clock.monotonic()
             if left <= 0:
                 self._lose("no renewal succeeded within the renew deadline")
                 break
@@ -365,11 +367,12 @@ class LeaderElector:
 
     def _release(self) -> None:
         with self._lock:
+            # Before the request: from the moment at which the server has it another may lead.
+            self.fence.close()
             self._leading = False
         self._metrics.leader.labels(self._name).set(0)
-        deadline = self.fence.leading_until
         while not self._lost.is_set():
-            left = deadline - self._clock.monotonic()
+            left = self._deadline - self._clock.monotonic()
             if left <= 0:
                 _logger.warning("the Lease was not released in time", lease=self._where)
                 break
@@ -388,7 +391,6 @@ class LeaderElector:
             else:
                 _logger.info("released the Lease", lease=self._where)
                 break
-        self.fence.close()
 
     def _tell(self, note: str) -> None:
         if self._announce is not None and self._lease is not None:

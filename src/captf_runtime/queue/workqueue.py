@@ -444,8 +444,6 @@ class WorkQueue(Generic[K]):
     def _close(self) -> None:
         self._accepting = False
         self._serving = False
-        for entry in self._ready.values():
-            entry.gone = True
         self._ready.clear()
         self._levels.clear()
         self._order.clear()

@@ -145,3 +145,17 @@ def test_a_stopping_context_ends_a_pause() -> None:
         with pytest.raises(ServiceUnavailable):
             client.bind(context).get(CONFIG_MAP, "a", "t")
         assert time.monotonic() - started < 25  # not the 30 s that the server asks for
+
+
+@pytest.mark.requirement("LE7")
+def test_a_request_is_asked_about_before_it_is_written_and_not_in_the_middle() -> None:
+    class Counting(Context):
+        checks = 0
+
+        def check(self) -> None:
+            self.checks += 1
+
+    with ScriptedServer(lambda request, reply: reply.send(200, MAP)) as server, server.client() as client:
+        context = Counting()
+        client.bind(context).update(CONFIG_MAP, {**MAP, "data": {"a": "x" * 100_000}})
+        assert context.checks == 2  # before it waits for a connection, and on the connection

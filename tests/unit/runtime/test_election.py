@@ -338,6 +338,26 @@ def test_a_try_is_due_when_the_record_expires(client: MemoryClient, clock: Virtu
     candidate.end()
 
 
+@pytest.mark.requirement("LE2", "LE5")
+def test_a_candidate_that_cannot_write_does_not_hurry(client: MemoryClient, clock: VirtualClock) -> None:
+    put(client, holderIdentity="b", leaseDurationSeconds=1)
+
+    def refuse(verb: str, kind: Kind) -> None:
+        if verb == "update":
+            raise TransportError("refused", ambiguous=False)
+
+    client.before = refuse
+    candidate = Candidate(client, clock, "a")
+    clock.wait_for_waiters(1)
+    clock.advance(1)  # the record has expired
+    eventually(lambda: len(client.requests) == 2)
+    clock.wait_for_waiters(1)
+    clock.advance(1.7)
+    clock.wait_for_waiters(1)
+    assert [verb for verb, _, _ in client.requests] == ["get", "get"]
+    candidate.end()
+
+
 @pytest.mark.requirement("LE2")
 def test_of_two_candidates_one_wins(client: MemoryClient, clock: VirtualClock) -> None:
     put(client, holderIdentity="", leaseDurationSeconds=1)
@@ -512,8 +532,11 @@ def test_leadership_is_lost_at_the_renew_deadline(client: MemoryClient, clock: V
 
 @pytest.mark.requirement("LE6")
 def test_another_holder_ends_leadership_at_once(client: MemoryClient, clock: VirtualClock) -> None:
-    candidate = Candidate(client, clock, "a")
-    assert candidate.started.wait(DEADLINE)
+    told: list[threading.Event] = []
+    candidate = Candidate(
+        client, clock, "a", on_started=lambda stop: (told.append(stop), stop.wait(DEADLINE))
+    )
+    eventually(lambda: bool(told))
     clock.wait_for_waiters(2)
     put(client, holderIdentity="b")
     clock.advance(2)
@@ -657,6 +680,20 @@ def test_release_happens_after_the_work_has_ended(client: MemoryClient, clock: V
     }
     assert MICRO_TIME.fullmatch(spec(client)["renewTime"])
     assert not candidate.elector.is_leader
+
+
+@pytest.mark.requirement("LE7", "LE9")
+def test_the_fence_is_closed_before_the_lease_is_released(client: MemoryClient, clock: VirtualClock) -> None:
+    """From the moment at which the server has the release, another process may lead."""
+    candidate = Candidate(client, clock, "a")
+    assert candidate.started.wait(DEADLINE)
+    open_at: list[bool] = []
+    client.before = lambda verb, kind: open_at.append(candidate.elector.fence.is_open)
+    candidate.end()
+    assert spec(client)["holderIdentity"] == ""
+    assert open_at == [False, False]
+    assert candidate.lost == []
+    assert candidate.errors == []
 
 
 @pytest.mark.requirement("LE9")

@@ -358,8 +358,13 @@ def test_lost_leadership_ends_the_manager_without_waiting(logs: Callable[[], lis
     client = MemoryClient()
     events: list[str] = []
     never = threading.Event()
-    manager = Manager(client=client, leader_election=LeaderElectionConfig("system", "leader"), clock=clock)
+    before = set(threading.enumerate())
+    cache = PartCache("cache", events)
+    manager = Manager(
+        client=client, caches=[cache], leader_election=LeaderElectionConfig("system", "leader"), clock=clock
+    )
     manager.add(Part("leader", events, until=never), needs_leader=True)
+    manager.add(Part("other", events))
     runner = Runner(manager)
     eventually(lambda: "+leader" in events)
 
@@ -373,6 +378,10 @@ def test_lost_leadership_ends_the_manager_without_waiting(logs: Callable[[], lis
     assert runner.wait() == 1
     assert not manager.is_leader
     assert "-leader" not in events
+    # Everything has been told to end, for the time that the process is still there.
+    eventually(lambda: "-other" in events)
+    assert cache.stop is not None
+    assert cache.stop.is_set()
     assert [line["msg"] for line in logs() if line["level"] == "error"][-1] == "leader election lost"
     # A process that is still there a second before another may take over is ended.
     clock.wait_for_waiters(1)
@@ -380,6 +389,7 @@ def test_lost_leadership_ends_the_manager_without_waiting(logs: Callable[[], lis
     clock.advance(4)
     eventually(lambda: runner.exits == [1])
     never.set()
+    eventually(lambda: set(threading.enumerate()) <= before, "the end of all threads")
 
 
 @pytest.mark.requirement("MG2")
@@ -432,6 +442,12 @@ def test_the_election_has_connections_of_its_own_and_closes_them() -> None:
     assert client.asked == [(2, "leader-election")]
     assert client.requests == []
     assert client.own.closed
+
+
+@pytest.mark.requirement("MG4", "CT4")
+def test_default_times() -> None:
+    manager = Manager()
+    assert (manager._grace_period, manager._sync_timeout) == (20.0, 120.0)
 
 
 @pytest.mark.requirement("MG6")

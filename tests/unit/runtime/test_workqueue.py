@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -178,6 +179,39 @@ def test_sleepers_wake_for_delayed_keys(queue: WorkQueue[str], clock: VirtualClo
     assert got == ["early", "late", "latest"]
 
 
+@pytest.mark.requirement("WQ1", "WQ3")
+def test_the_only_worker_waits_for_what_comes_first(queue: WorkQueue[str], clock: VirtualClock) -> None:
+    """It keeps the time of a delayed key, and comes for what is ready or due before that."""
+    got: list[str] = []
+
+    def work() -> None:
+        while (item := queue.get()) is not None:
+            got.append(item.key)
+            queue.done(item.key)
+
+    queue.add_after("late", 1000)
+    worker = in_thread(work)
+    clock.wait_for_waiters(1)
+    queue.add("now")
+    wait_until(lambda: got == ["now"])
+    clock.wait_for_waiters(1)
+    queue.add_after("soon", 10)
+    clock.advance(10)
+    wait_until(lambda: got == ["now", "soon"])
+    clock.advance(1000)
+    wait_until(lambda: got == ["now", "soon", "late"])
+    queue.shutdown()
+    worker.join(DEADLINE)
+
+
+@pytest.mark.requirement("WQ3", "WQ4")
+def test_an_earlier_time_keeps_the_higher_priority(queue: WorkQueue[str], clock: VirtualClock) -> None:
+    queue.add_after("a", 20, priority=7)
+    queue.add_after("a", 10, priority=LOW)
+    clock.advance(10)
+    assert queue.get() == Item("a", 7)
+
+
 @pytest.mark.requirement("WQ4")
 def test_higher_priorities_go_first_and_merged_adds_keep_the_higher(queue: WorkQueue[str]) -> None:
     queue.add("low", priority=LOW)
@@ -291,6 +325,23 @@ def test_failures_double_the_delay(queue: WorkQueue[str]) -> None:
 
 
 @pytest.mark.requirement("WQ6")
+def test_a_failure_after_two_quiet_hours_is_the_first(queue: WorkQueue[str], clock: VirtualClock) -> None:
+    for _ in range(5):
+        queue.add_rate_limited("a")
+    clock.advance(7201)
+    assert queue.add_rate_limited("a") == 0.005
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"base": 0.0}, {"base": 2.0, "cap": 1.0}, {"rate": 0.0}, {"rate": 1.0, "burst": 0}]
+)
+def test_numbers_that_make_no_limiter_are_refused(numbers: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="need"):
+        RateLimits(**numbers)
+    RateLimits(base=1.0, cap=1.0, rate=0.5, burst=1)
+
+
+@pytest.mark.requirement("WQ6")
 def test_the_numbers_of_the_limiter() -> None:
     limits = RateLimits()
     assert (limits.base, limits.cap, limits.forget_after) == (0.005, 1000.0, 7200.0)
@@ -401,8 +452,28 @@ def test_drain_hands_out_what_is_ready_and_waits_for_it(clock: VirtualClock) -> 
 
 
 @pytest.mark.requirement("WQ7")
+def test_nothing_is_taken_in_while_draining(queue: WorkQueue[str], clock: VirtualClock) -> None:
+    queue.add("a")
+    assert queue.get() is not None
+    drained: list[bool] = []
+    draining = in_thread(lambda: drained.append(queue.shutdown_with_drain(60)))
+    wait_until(lambda: queue.shutting_down)
+    queue.add("b")
+    queue.add_after("c", 0)
+    queue.add_after("d", 1)
+    queue.add_rate_limited("e")
+    clock.advance(2)
+    assert len(queue) == 0
+    queue.done("a")
+    draining.join(DEADLINE)
+    assert drained == [True]
+    assert queue.get() is None
+
+
+@pytest.mark.requirement("WQ7")
 def test_drain_ends_when_the_time_is_over(queue: WorkQueue[str], clock: VirtualClock) -> None:
     queue.add("a")
+    queue.add("b")
     queue.get()
     finished: list[bool] = []
     drainer = in_thread(lambda: finished.append(queue.shutdown_with_drain(20)))
@@ -411,6 +482,9 @@ def test_drain_ends_when_the_time_is_over(queue: WorkQueue[str], clock: VirtualC
     drainer.join(DEADLINE)
     assert finished == [False]
     queue.done("a")
+    # What nobody came for is dropped.
+    assert len(queue) == 0
+    assert queue.get() is None
 
 
 @pytest.mark.requirement("WQ7")
@@ -483,6 +557,9 @@ def test_stats(queue: WorkQueue[str], clock: VirtualClock) -> None:
     queue.done("a")
     assert queue.stats().work_duration.total == 3.0
     assert sum(queue.stats().work_duration.counts) == 1
+    queue.add_after("late", 5)
+    clock.advance(5)
+    assert queue.stats().depth == 3  # nobody has looked at the queue since
 
 
 @pytest.mark.requirement("WQ1", "WQ2")
@@ -666,6 +743,20 @@ def test_delays_made_void_do_not_pile_up(queue: WorkQueue[str]) -> None:
         queue.add("a")
         take(queue)
     assert len(queue._due) < 100
+
+
+@pytest.mark.requirement("WQ3")
+def test_times_stay_in_order_when_void_delays_are_dropped(queue: WorkQueue[str], clock: VirtualClock) -> None:
+    queue.add_after("late", 900)
+    queue.add_after("early", 100)
+    for earlier in range(200):
+        queue.add_after("other", 800 - earlier)
+    assert len(queue._due) < 100
+    for seconds, key in ((100, "early"), (501, "other"), (299, "late")):
+        clock.advance(seconds - 0.5)
+        assert len(queue) == 0
+        clock.advance(0.5)
+        assert take(queue) == key
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
