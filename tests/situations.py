@@ -6,6 +6,7 @@ Each is a function of a case whose world is at its beginning. The manager's last
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Callable
@@ -370,8 +371,23 @@ def restore_not_found_alive(case: Case) -> None:
     case.settle()
 
 
+def variables_unlabelled(case: Case) -> None:
+    """Somebody named a Secret of variables and did not say that modules may read it."""
+    data = {"size": base64.b64encode(b"large").decode()}
+    case.world.create(SECRET, {"metadata": {"name": "sizes"}, "data": data}, TEAM)
+    case.add(variablesFrom=[{"secretRef": {"name": "sizes"}}])
+    case.settle()
+
+
+def variables_missing(case: Case) -> None:
+    case.add(variablesFrom=[{"configMapRef": {"name": "sizes"}}])
+    case.settle()
+
+
 LIVE: dict[str, Situation] = {
     "healthy": healthy,
+    "variables unlabelled": variables_unlabelled,
+    "variables missing": variables_missing,
     "found retained": found_retained,
     "held": held,
     "unconfirmed": unconfirmed,

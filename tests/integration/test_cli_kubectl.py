@@ -143,6 +143,51 @@ def test_a_pasted_exit_of_a_live_object_is_taken(
     assert case.says("StateReadable") != "False/RetainedStateFound"
 
 
+def test_a_secret_of_variables_is_read_after_the_printed_command(
+    machine_case: Case, captf: CommandLine, shell: Shell
+) -> None:
+    case = machine_case
+    LIVE["variables unlabelled"](case)
+    (command,) = captf.commands(case)
+    assert shell.run(command).code == 0
+    case.reconcile()
+    case.settle()
+    assert case.job("apply")
+
+
+def test_drift_is_corrected_after_the_printed_command(
+    cluster_case: Case, captf: CommandLine, shell: Shell
+) -> None:
+    case = cluster_case
+    case.provision(drift={"intervalSeconds": 300})
+    drifted(case)
+    (command,) = [command for command in captf.commands(case) if "kubectl logs" not in command]
+    assert shell.run(command).code == 0
+    case.settle()
+    assert case.job("apply")
+    assert "Remediate" not in " ".join(captf.commands(case))
+
+
+def test_drift_of_a_machine_is_only_reported(machine_case: Case, captf: CommandLine) -> None:
+    case = machine_case
+    case.provision(drift={"intervalSeconds": 300})
+    drifted(case)
+    assert "Remediate" not in " ".join(captf.commands(case))
+
+
+def drifted(case: Case) -> None:
+    """The next drift check finds something."""
+    for _ in range(6):
+        due = case.settle()
+        running = [job for job in case.jobs("drift") if not (job.get("status") or {}).get("conditions")]
+        if running:
+            break
+        case.advance(due)
+    found = {"create": 0, "update": 1, "replace": 0, "delete": 0, "resources": ["module.role.x.a"]}
+    case.world.finish_job(running[0], drift=found)
+    case.settle()
+
+
 def test_captf_is_a_kubectl_plugin(machine_case: Case, shell: Shell) -> None:
     case = machine_case
     DELETIONS["state lost"](case)

@@ -19,7 +19,7 @@ from captf_controllers.cli.examination import Examination, examine
 from captf_controllers.cli.why import next_step
 from captf_controllers.deletion.decision import AdoptRetained, Cleanup, Start, Wait
 from captf_runtime.client.errors import ApiError
-from captf_runtime.objects import LEASE, POD, SECRET, format_time, labels_of, name_of
+from captf_runtime.objects import LEASE, NAMESPACE, POD, SECRET, format_time, labels_of, name_of
 from captf_runtime.testing.faults import Match, forbidden
 
 
@@ -207,6 +207,22 @@ class TestDeletion:
         assert finding["title"] == "its destroy Job runs"
         assert name_of(job) in finding["message"]
         assert f"kubectl logs -n {TEAM} job/{name_of(job)} -c source --follow" in commands(finding)
+
+    def test_a_job_that_waits_for_the_lock_of_somebody_else(self, captf: CommandLine, case: Case) -> None:
+        job = case.destroying()
+        case.world.start_pod(job)
+        lock(case)
+        finding = first(captf, case)
+        assert f"The state is locked by {LOCK_HOLDER}, and the Job waits for that lock." in finding["message"]
+        assert "release the lock" in purposes(finding)
+
+    def test_what_retain_keeps_goes_with_a_namespace_that_is_being_deleted(
+        self, captf: CommandLine, case: Case
+    ) -> None:
+        DELETIONS["state lost"](case)
+        assert "keep its state for a later object" in purposes(first(captf, case))
+        case.world.client.delete(NAMESPACE, TEAM, propagation_policy="Background")
+        assert "takes it along" in purposes(first(captf, case))
 
     def test_a_pod_that_cannot_pull_its_image(self, captf: CommandLine, case: Case) -> None:
         job = case.destroying()

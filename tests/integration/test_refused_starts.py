@@ -319,3 +319,14 @@ def test_a_pod_that_is_gone_is_not_a_pod_that_was_never_made(machine_case: Case)
     case.advance(300)
     assert case.reconcile() == 60
     assert case.says("DriftJobSucceeded") == "Unknown/DriftJobRunning"
+
+
+def test_the_next_attempt_follows_what_the_runtime_said(machine_case: Case) -> None:
+    """In one sentence, however the runtime ended its own."""
+    case = machine_case
+    case.add()
+    case.settle()
+    case.end("failed", tail="Error: The quota is used up.")
+    case.reconcile()
+    (note,) = case.notes("JobFailed")
+    assert "Error: The quota is used up; retried not before " in note

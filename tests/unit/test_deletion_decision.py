@@ -275,6 +275,12 @@ class TestMessages:
         assert first == again
         assert first.message.startswith("Job captf-m-m1-destroy-a1-abc123: boom. Next attempt not before")
 
+    @pytest.mark.parametrize("said", ["exit status 1. Output:", "it is used.", "no"])
+    def test_what_a_runtime_said_ends_in_one_full_stop(self, said: str) -> None:
+        failed = facts(**STATES["failed"], last_destroy_message=f"Job captf-m-m1-destroy-a1-abc123: {said}")
+        message = decision.failed_destroy(failed).message
+        assert f": {said.rstrip('.:')}. Next attempt after the backoff. Ways out: " in message
+
     def test_the_abandon_note_is_exact(self) -> None:
         assert abandon.note(SUBJECT, "StateReadable StateLost") == (
             "Removed finalizer terraformmachine.infrastructure.cluster.x-k8s.io without a destroy "

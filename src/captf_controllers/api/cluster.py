@@ -61,7 +61,10 @@ class TerraformClusterSpec(WorkspaceSpec, frozen=True):
             minProperties=1,
         ),
     ] = None
-    drift: Annotated[DriftPolicy | None, doc("Drift checks of the cluster.")] = None
+    drift: Annotated[
+        DriftPolicy | None,
+        doc("Drift checks of the cluster, and of machines and pools for which nothing else is set."),
+    ] = None
     apply_policy: Annotated[
         ApplyPolicy | None,
         doc("Automatic (also when unset), or Manual to approve every change after the first apply."),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import conditions as types
 from captf_controllers.api import labels, names, reasons
@@ -14,6 +17,10 @@ from captf_controllers.deletion.facts import Subject
 from captf_controllers.deletion.ways_out import Way
 from captf_controllers.state.lock import LockKind
 from captf_runtime.objects import name_of
+
+_SOURCE: Final = re.compile(
+    r"(?P<kind>Secret|ConfigMap) (?P<name>\S+) \([^)]*\) (?P<why>does not exist|lacks)"
+)
 
 
 def of_ways(found: Examination, ways: tuple[Way, ...]) -> tuple[Exit, ...]:
@@ -33,12 +40,10 @@ def _of_way(found: Examination, way: Way) -> tuple[Exit, ...]:
                 ),
             )
         case "retain":
-            return (
-                Exit(
-                    "let the object go without a destroy and keep its state for a later object",
-                    (way.command,),
-                ),
-            )
+            kept = "keep its state for a later object"
+            if found.namespace_terminating:
+                kept = "leave its state to the namespace, which is being deleted and takes it along"
+            return (Exit(f"let the object go without a destroy and {kept}", (way.command,)),)
         case "confirm":
             job = found.facts.hold.job if found.facts is not None and found.facts.hold is not None else ""
             about = f"Job {job}" if job else "the Job"
@@ -171,6 +176,32 @@ def show_identity(found: Examination) -> tuple[Exit, ...]:
     return (Exit("look at the identity that the object uses", (command,)),)
 
 
+def variables_source(found: Examination) -> tuple[Exit, ...]:
+    """Letting a module read the ConfigMap or Secret that the condition names, or making it."""
+    condition = found.conditions.get(types.DEPENDENCIES_READY)
+    named = _SOURCE.match(condition.message) if condition is not None else None
+    if named is None:
+        return ()
+    kind, name, where = named["kind"], named["name"], f"-n {found.subject.namespace}"
+    label = f"{labels.VARIABLES}={labels.TRUE}"
+    if named["why"] == "does not exist":
+        show = f"kubectl get {kind.lower()}s {where} -l {label}"
+        return (Exit(f"see which {kind}s there are for modules to read", (show,)),)
+    command = f"kubectl label {kind.lower()} {where} {name} {label} --overwrite"
+    return (Exit(f"let the modules of this namespace read that {kind}", (command,)),)
+
+
+def drift(found: Examination) -> tuple[Exit, ...]:
+    """Reading what the check found, and having it corrected where an apply may do that."""
+    read = logs_of_check(found)
+    if not found.mutable or found.config.drift_action == "Remediate":
+        return read
+    command = found.subject.command(
+        "patch", """--type merge -p '{"spec":{"drift":{"action":"Remediate"}}}'"""
+    )
+    return (*read, Exit("have this drift, and any later one, corrected by an apply", (command,)))
+
+
 def opt_in_service_account(found: Examination) -> tuple[Exit, ...]:
     """Letting Jobs run as the ServiceAccount that the policy names."""
     account = found.config.jobs.service_account
@@ -188,6 +219,7 @@ def follow_job(found: Examination) -> tuple[Exit, ...]:
         Exit("see why its pod does not run", (f"kubectl describe pods -n {namespace} -l job-name={job}",))
         if found.pod is None or found.pod.phase == "Pending"
         else Exit("stop it", (f"kubectl delete job -n {namespace} {job}",)),
+        *(unlock(found) if found.deleting else ()),
     )
 
 
@@ -203,6 +235,11 @@ def logs_of(found: Examination, *ops: str) -> tuple[Exit, ...]:
 def logs_of_apply(found: Examination) -> tuple[Exit, ...]:
     """Reading the output of the newest apply or plan."""
     return logs_of(found, "apply", "plan")
+
+
+def logs_of_change(found: Examination) -> tuple[Exit, ...]:
+    """Reading the output of the newest apply, plan or destroy."""
+    return logs_of(found, "apply", "plan", "destroy")
 
 
 def logs_of_destroy(found: Examination) -> tuple[Exit, ...]:

@@ -88,6 +88,7 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = MappingProxyType(
         reasons.VARIABLES_SOURCE_NOT_FOUND: Explanation(
             "a source of its variables is missing",
             "the ConfigMap or Secret exists and bears the label captf.io/variables=true",
+            exits.variables_source,
         ),
         reasons.VARIABLES_INVALID: Explanation(
             "its variables are not usable", "the named variable or key is corrected"
@@ -138,6 +139,7 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = MappingProxyType(
         reasons.JOB_DEADLINE_EXCEEDED: Explanation(
             "the last Job was stopped at its deadline",
             "a Job succeeds within spec.jobs.activeDeadlineSeconds; it is tried again without end",
+            exits.logs_of_change,
         ),
         reasons.IMAGE_PULL_FAILED: Explanation(
             "the module image cannot be pulled",
@@ -270,8 +272,8 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = MappingProxyType(
         ),
         reasons.DRIFT_REPORTED: Explanation(
             "the infrastructure differs from its configuration",
-            "a drift check finds none; an apply with changed inputs removes it",
-            exits.logs_of_check,
+            "a drift check finds none, or an apply has run since",
+            exits.drift,
         ),
         reasons.DRIFT_PENDING: Explanation(
             "the infrastructure differs and an apply to correct it is due", "that apply succeeds"

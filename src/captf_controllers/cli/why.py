@@ -532,7 +532,7 @@ def _job_running(found: Examination) -> Finding:
             detail = f": {container.message}" if container.message else ""
             message += f" Container {container.name} waits: {container.reason}{detail}."
     if found.lock is not None and found.lock.kind is LockKind.FOREIGN:
-        message += f" The state is locked by {found.lock.holder}, for which the Job waits."
+        message += f" The state is locked by {found.lock.holder}, and the Job waits for that lock."
     if found.deleting:
         message += " Retain and abandon act when it has ended."
     return Finding(

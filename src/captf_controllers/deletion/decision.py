@@ -122,7 +122,7 @@ def failed_destroy(facts: Facts) -> Observation:
     exits = ways_out.listed(*_ways_of_failed_destroy(facts.subject))
     message = facts.last_destroy_message or "the last destroy failed"
     marker = " Next attempt "
-    message = message.partition(marker)[0].rstrip(". ")
+    message = message.partition(marker)[0].rstrip(".:; ")
     due = f" not before {facts.next_attempt}" if facts.next_attempt else ""
     return Observation(
         "ApplyJobSucceeded",

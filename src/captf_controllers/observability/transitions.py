@@ -258,8 +258,9 @@ def _with_retry(now: Condition, job: JobReport) -> str:
     note = condition_note(now)
     if not job.retry_note:
         return note
-    tail = f". {job.retry_note}"
-    return clamp(note, MAX_NOTE_BYTES - len(tail.encode())) + tail
+    # What a runtime said ends as it likes: with a full stop, a colon, or nothing.
+    tail = f"; {job.retry_note}"
+    return clamp(note.rstrip(".:; "), MAX_NOTE_BYTES - len(tail.encode())) + tail
 
 
 def _drift(before: Condition | None, now: Condition) -> EventSpec | None:
