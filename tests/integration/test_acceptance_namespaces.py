@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.belongings import (
@@ -32,6 +33,7 @@ from captf_runtime.cache import Cache
 from captf_runtime.client import Client
 from captf_runtime.client.errors import Forbidden, NotFound
 from captf_runtime.clock import SYSTEM_CLOCK
+from captf_runtime.controller import Request
 from captf_runtime.manager import Group
 from captf_runtime.objects import (
     JOB,
@@ -44,6 +46,7 @@ from captf_runtime.objects import (
     Object,
     name_of,
 )
+from captf_runtime.queue import WorkQueue
 from captf_runtime.testing.faults import Match, forbidden
 from captf_runtime.testing.running_manager import RunningManager
 from captf_runtime.testing.waiting import eventually
@@ -289,19 +292,21 @@ def test_a_refused_create_is_the_passs_error(case: Case, refused: str) -> None:
 
 
 @pytest.mark.acceptance("TN10")
-def test_a_refused_create_is_retried_with_growing_gaps(cluster_case: Case) -> None:
+def test_a_refused_create_is_retried_with_growing_gaps(
+    cluster_case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = cluster_case
     case.provision()
     terminate(case.world)
     case.delete()
     refused = Refused()
     with Client.from_config(kubeconfig=case.world.server.kubeconfig(), observer=refused) as client:
-        errors = _attempt(case, client, refused)
+        errors = _attempt(case, client, refused, monkeypatch)
     gaps = [later - earlier for earlier, later in pairwise(refused.times)][: ATTEMPTS - 1]
     assert errors >= ATTEMPTS - 2
-    # The delays double from five milliseconds on. A slow machine makes gaps longer, never shorter; but the write of the
-    # first pass may cut one short, at worst the longest.
-    assert max(gaps) >= 0.005 * 2 ** (ATTEMPTS - 3), gaps
+    assert refused.delays[: ATTEMPTS - 1] == pytest.approx([0.005 * 2**k for k in range(ATTEMPTS - 1)])
+    # A slow machine makes gaps longer, never shorter; but the write of the first pass may cut one short, at worst the
+    # longest.
     assert sum(gaps) >= 0.005 * (2 ** (ATTEMPTS - 2) - 1), gaps
 
 
@@ -309,10 +314,22 @@ ATTEMPTS = 8
 
 
 class Refused:
-    """When a client was told that it may not create something."""
+    """When a client was told that it may not create something, and the delays before another attempt."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.delays: list[float] = []
+
+    def follow(self, queue: WorkQueue[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take note of the delays of a queue."""
+        add = queue.add_rate_limited
+
+        def noting(key: Request, **more: Any) -> float:
+            delay = add(key, **more)
+            self.delays.append(delay)
+            return delay
+
+        monkeypatch.setattr(queue, "add_rate_limited", noting)
 
     def request(self, *, method: str, verb: str, host: str, code: str, seconds: float) -> None:
         """An answer has arrived."""
@@ -323,7 +340,7 @@ class Refused:
         """No answer."""
 
 
-def _attempt(case: Case, client: Client, refused: Refused) -> int:
+def _attempt(case: Case, client: Client, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run real controllers until so many creates were refused; the errors that they counted."""
     with RunningManager(client) as manager:
         metrics = Metrics(manager.manager.metrics.registry)
@@ -341,6 +358,7 @@ def _attempt(case: Case, client: Client, refused: Refused) -> int:
         manager.manager.add(variables, group=Group.CACHES)
         caches = Caches(main=manager.cache, variables=variables, namespace="")
         for controller in workload_controllers(env, caches, dict.fromkeys(WORKLOAD_KINDS, 1)):
+            refused.follow(controller.queue, monkeypatch)
             manager.manager.add(controller)
         manager.start()
         eventually(lambda: len(refused.times) >= ATTEMPTS)
