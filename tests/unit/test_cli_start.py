@@ -10,7 +10,16 @@ import sys
 import pytest
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-HEAVY = ("kubernetes", "msgspec", "structlog", "prometheus_client", "urllib3", "yaml", "tenacity")
+HEAVY = (
+    "kubernetes",
+    "msgspec",
+    "structlog",
+    "prometheus_client",
+    "urllib3",
+    "yaml",
+    "tenacity",
+    "importlib.metadata",
+)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["why", "--help"], ["state", "restore", "--help"]])
@@ -32,6 +41,24 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         env=ENVIRONMENT,
     )
     assert ran.stdout.rstrip().endswith("loaded: []")
+
+
+def test_the_runner_imports_nothing_that_only_some_runs_need() -> None:
+    """It starts once for each Job, and what it is part of is imported with it."""
+    script = (
+        "import sys\n"
+        "import captf_controllers.runner.cli\n"
+        "print('loaded:', sorted({'importlib.metadata', 'zipfile', 'email'} & set(sys.modules)))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=ENVIRONMENT,
+    )
+    assert ran.stdout.rstrip() == "loaded: []"
 
 
 def test_help_takes_less_than_half_a_second_of_work() -> None:

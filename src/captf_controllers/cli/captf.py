@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from captf_controllers import __version__
+from captf_controllers.cli.build import version_option
 from captf_controllers.cli.durations import DURATION
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ output = click.option(
 
 
 @click.group("captf", context_settings=HELP)
-@click.version_option(__version__, message="captf %(version)s")
+@version_option("captf")
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Ask about CAPTF's objects and help those that are stuck.

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import click
 
-from captf_controllers import __version__
-from captf_controllers.cli.build import CONTRACT, commit
+from captf_controllers.cli.build import CONTRACT, commit, version_option
 from captf_controllers.cli.durations import DURATION, format_duration
 from captf_controllers.cli.options import ManagerOptions, problems
 from captf_runtime import log
@@ -115,7 +114,7 @@ def _list(name: str, section: str, type: click.ParamType[Any], help: str) -> Cal
 
 
 @click.command("captf-manager", cls=ManagerCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="captf-manager %(version)s")
+@version_option("captf-manager")
 @click.argument("arguments", nargs=-1, metavar="")
 @_text("--namespace", "generic", "", "Restrict every informer of a namespaced kind to one namespace.")
 @_text(
@@ -247,6 +246,8 @@ def main(ctx: click.Context, /, arguments: tuple[str, ...], **flags: Any) -> Non
     found += problems(options)
     if found:
         raise click.UsageError("invalid flags:\n  " + "\n  ".join(found), ctx)
+    from captf_controllers import __version__
+
     logger.info("starting", version=__version__, commit=commit(), contract=CONTRACT)
     _warn_without_username(logger)
     from captf_controllers.cli import wiring

@@ -7,7 +7,6 @@ import os
 import platform
 import shlex
 import sys
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,6 +61,8 @@ def _copy_file(source: str, output: io.BufferedWriter) -> None:
 
 def _archive() -> bytes:
     """A zip archive of this package behind two lines of shell that start it with this interpreter."""
+    import zipfile  # only here, so that a run does not start later for it
+
     package = Path(__file__).parent
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
