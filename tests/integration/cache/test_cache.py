@@ -46,7 +46,7 @@ from captf_runtime.objects import (
 from captf_runtime.testing.clock import VirtualClock
 from captf_runtime.testing.faults import Match, compaction, drop_watch, duplicate_events
 
-DEADLINE = 15.0
+DEADLINE = 60.0
 
 
 def label(header: Header) -> list[str]:
@@ -58,7 +58,7 @@ def cache(client: Client) -> Iterator[Cache]:
     """A cache that has not started; it is shut down at the end."""
     made = Cache(client, resync_period=0)
     yield made
-    made.shutdown(5)
+    made.shutdown(DEADLINE)
 
 
 def start(cache: Cache) -> None:
@@ -261,7 +261,7 @@ def test_what_is_not_synced_is_named_with_its_last_error() -> None:
             cache.wait_for_sync(0.05)
         with pytest.raises(NotSynced, match="forbidden"):
             cache.list(SECRET)
-        cache.shutdown(5)
+        cache.shutdown(DEADLINE)
         with pytest.raises(SyncTimeout, match="stopped"):
             cache.wait_for_sync(DEADLINE)
 
@@ -346,7 +346,7 @@ def test_resyncs_are_updates_of_the_same_without_a_request() -> None:
             isinstance(event, Updated) and event.resync and event.old is event.new for event in events[2:]
         )
         assert len(server.requests) == 2
-        cache.shutdown(5)
+        cache.shutdown(DEADLINE)
 
 
 @pytest.mark.requirement("IN7")
@@ -376,7 +376,7 @@ def test_a_failing_handler_is_counted() -> None:
         assert value("captf_runtime_handler_failures_total", {"kind": "Namespace"}) == 2
         assert value("captf_runtime_informer_objects", {"kind": "Namespace"}) == 2
         eventually(lambda: value("captf_runtime_informer_synced", {"kind": "Namespace"}) == 1)
-        cache.shutdown(5)
+        cache.shutdown(DEADLINE)
 
 
 def test_life_of_a_cache(client: Client) -> None:
@@ -392,7 +392,7 @@ def test_life_of_a_cache(client: Client) -> None:
     cache.wait_for_sync(DEADLINE)
     assert late.has_synced
     stop.set()
-    running.join(5)
+    running.join(DEADLINE)
     assert not running.is_alive()
     assert cache.list(NAMESPACE), "what is stored stays readable"
     with pytest.raises(CacheError, match="stopped"):
@@ -460,7 +460,7 @@ def test_the_store_ends_equal_to_a_fresh_list_whatever_breaks(
 
     eventually(lambda: stored() == expected, (stored(), expected))
     eventually(lambda: informer.pending == 0 and view == expected, (view, expected))
-    cache.shutdown(5)
+    cache.shutdown(DEADLINE)
 
 
 # Memory ----------------------------------------------------------------------------------------------

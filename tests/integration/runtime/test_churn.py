@@ -66,10 +66,10 @@ def test_objects_that_are_gone_leave_nothing_in_caches_and_queues() -> None:
                 for name in names:
                     obj = {"metadata": {"name": name, "labels": {"app": "churn"}}, "data": {"text": TEXT}}
                     client.create(CONFIG_MAP, obj, "default")
-                eventually(partial(visitor.has_seen, names))
+                eventually(partial(visitor.has_seen, names), timeout=60)
                 for name in names:
                     client.delete(CONFIG_MAP, name, "default", propagation_policy="Background")
-                eventually(lambda: not visitor.present)
+                eventually(lambda: not visitor.present, timeout=60)
             server.requests.clear()
             gc.collect()
             held, _ = tracemalloc.get_traced_memory()

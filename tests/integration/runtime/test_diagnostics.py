@@ -45,11 +45,11 @@ class Serving:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.diagnostics.run, args=(self._stop,), daemon=True)
         self._thread.start()
-        assert self.diagnostics.ready.wait(10)
+        assert self.diagnostics.ready.wait(60)
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self.client.close()
 
@@ -60,7 +60,7 @@ class Serving:
             context.verify_mode = ssl.CERT_NONE
         target = urlsplit(self.diagnostics.url)
         assert target.hostname is not None
-        return http.client.HTTPSConnection(target.hostname, target.port, timeout=20, context=context)
+        return http.client.HTTPSConnection(target.hostname, target.port, timeout=60, context=context)
 
     def ask(
         self, path: str, *, user: str = "", token: str = "", method: str = "GET", body: str | None = None

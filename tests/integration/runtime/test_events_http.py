@@ -9,18 +9,26 @@ import pytest
 from tests.unit.runtime.fakes import DEADLINE, eventually
 
 from captf_runtime.client import Client
+from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.events import Recorder
 from captf_runtime.metrics import Metrics
 from captf_runtime.objects import CONFIG_MAP, EVENT, EVENTS_V1, NAMESPACE, Object
 from captf_runtime.testing import faults
 from captf_runtime.testing.apiserver import ApiServer
+from captf_runtime.testing.clock import VirtualClock
 
 
 class Running:
-    def __init__(self, client: Client) -> None:
+    """A recorder that runs; on a clock that stands still, so that its stop never gives up on an event."""
+
+    def __init__(self, client: Client, clock: Clock | None = None) -> None:
         self.metrics = Metrics()
         self.recorder = Recorder(
-            client, controller="example.test/widgets", instance="host_1", metrics=self.metrics
+            client,
+            controller="example.test/widgets",
+            instance="host_1",
+            metrics=self.metrics,
+            clock=clock if clock is not None else VirtualClock(),
         )
         self.stop = threading.Event()
         self.thread = threading.Thread(target=lambda: self.recorder.run(self.stop), daemon=True)
@@ -107,7 +115,7 @@ def test_a_lost_answer_leads_to_one_event(server: ApiServer) -> None:
         server.faults.add(
             faults.Match(verb="create", resource="events"), faults.reset(after_commit=True), times=1
         )
-        running = Running(client)
+        running = Running(client, SYSTEM_CLOCK)
         running.recorder.emit(obj, "Normal", "Seen", "Look", "note")
         eventually(lambda: len(client.list(EVENTS_V1, "default").items) == 1)
         running.end()

@@ -23,7 +23,7 @@ from captf_runtime.objects import CONFIG_MAP, EVENTS_V1, LEASE, Object, is_delet
 from captf_runtime.serving import HttpServer, parse_bind_address
 from captf_runtime.serving.server import text_answer
 
-FAST = ElectionTimes(lease_duration=6.0, renew_deadline=4.0, retry_period=0.25)
+FAST = ElectionTimes(lease_duration=60.0, renew_deadline=40.0, retry_period=0.25)
 
 
 def fetch(url: str) -> tuple[int, str]:
@@ -214,9 +214,10 @@ def test_a_controller_from_create_to_repair(client: Client, second_client: Clien
     eventually(lambda: sizes(client, namespace).get("late") == "8")
     client.delete(CONFIG_MAP, "late", namespace, propagation_policy="Background")
     eventually(lambda: sizes(client, namespace).get("late") == "8")
+    # Before the stop, which waits a few seconds for events and no longer.
+    notes = {f"made early-{number}" for number in range(20)} | {"made late"}
+    eventually(lambda: notes <= {event["note"] for event in client.list(EVENTS_V1, namespace).items})
     assert runner.end() == 0
-    notes = {event["note"] for event in client.list(EVENTS_V1, namespace).items}
-    assert {f"made early-{number}" for number in range(20)} | {"made late"} <= notes
     value = manager.metrics.registry.get_sample_value
     assert value("controller_runtime_reconcile_errors_total", {"controller": "widgets"}) == 0
 
@@ -288,6 +289,10 @@ def test_nothing_is_left_of_a_manager_that_has_ended(client: Client, namespace: 
         return weakref.ref(manager)
 
     ended = [life() for _ in range(3)]
-    gc.collect()
-    assert [each() for each in ended] == [None] * 3
+
+    def gone() -> bool:
+        gc.collect()
+        return [each() for each in ended] == [None] * 3
+
+    eventually(gone)  # a thread that was told to end may still be on its way
     assert [each for each in client._dedicated if not each.stopped] == []

@@ -85,7 +85,7 @@ def test_faults_on_the_way_do_not_change_the_end() -> None:
         manager = Manager(
             client=client,
             caches=[cache],
-            leader_election=LeaderElectionConfig("default", "soak", times=ElectionTimes(6.0, 4.0, 0.2)),
+            leader_election=LeaderElectionConfig("default", "soak", times=ElectionTimes(60.0, 40.0, 0.2)),
             recorder=Recorder(client, controller="soak", instance="soak"),
         )
         mirror = Mirror(client, cache)
@@ -96,9 +96,14 @@ def test_faults_on_the_way_do_not_change_the_end() -> None:
         thread.start()
         eventually(lambda: manager.is_leader)
         injected = inject(server)
+
+        def strikes() -> int:
+            return sum(fault.hits for fault in injected)
+
         until = time.monotonic() + SECONDS
         number = 0
-        while time.monotonic() < until:
+        # Longer on a machine that is too slow for faults to strike in that time.
+        while time.monotonic() < until or (strikes() <= 10 and number < 20_000):
             number += 1
             _change(user, f"m-{draw.randrange(OBJECTS)}", str(number), draw.random())
         for fault in injected:
@@ -111,12 +116,12 @@ def test_faults_on_the_way_do_not_change_the_end() -> None:
             cached = {key_of(obj): resource_version_of(obj) for obj in cache.list(CONFIG_MAP, "default")}
             return mirrored and cached == versions and mirror.seen == versions
 
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not settled() and time.monotonic() < deadline:
             threading.Event().wait(0.05)
         assert settled()
         assert mirror.faults == []
-        assert sum(fault.hits for fault in injected) > 10
+        assert strikes() > 10
         stop.set()
         thread.join(DEADLINE)
         assert codes == [0]

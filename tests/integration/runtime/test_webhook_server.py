@@ -24,7 +24,7 @@ from captf_runtime.testing.apiserver import ApiServer
 from captf_runtime.testing.clock import VirtualClock
 from captf_runtime.webhook import AdmissionRequest, AdmissionResponse, Violation, WebhookServer
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 PATH = "/validate-configmaps"
 
 
