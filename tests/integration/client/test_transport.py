@@ -39,6 +39,7 @@ from captf_runtime.client.credentials import PluginCredentials
 from captf_runtime.metrics import Metrics
 from captf_runtime.objects import CONFIG_MAP, SECRET, Object
 from captf_runtime.testing.clock import VirtualClock
+from captf_runtime.testing.waiting import eventually
 
 MAP: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "t"}}
 
@@ -354,7 +355,7 @@ def test_401_reloads_the_token_and_repeats_any_verb_once(tmp_path: Path) -> None
 
 
 def _watch_once(client: Client) -> None:
-    client.watch(CONFIG_MAP, "t", resource_version="1", timeout_seconds=1, read_timeout=5).close()
+    client.watch(CONFIG_MAP, "t", resource_version="1", timeout_seconds=1, read_timeout=60).close()
 
 
 @pytest.mark.requirement("CL5")
@@ -526,7 +527,7 @@ def test_an_answer_that_comes_in_pieces_is_read_to_its_end() -> None:
 
     with ScriptedServer(pieces) as server, server.client() as client:
         for _ in range(2):
-            assert client.get(CONFIG_MAP, "a", "t", timeout=5) == MAP
+            assert client.get(CONFIG_MAP, "a", "t", timeout=60) == MAP
         assert server.connections == 1
 
 
@@ -609,6 +610,7 @@ def test_a_lookup_without_an_answer_outlasts_neither_the_time_of_a_call_nor_a_st
             assert "slow.example.test" in str(error)
             # However many calls wait for a name, it is looked up once at a time.
             in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), ConnectionFailed)
+            eventually(lambda: lookups)
             assert len(lookups) == 1
             running = pool.submit(client.get, CONFIG_MAP, "a", "t")
             in_time(lambda: (client.close(), running.result(25)), Stopped)
@@ -781,13 +783,13 @@ def test_a_stop_ends_answers_after_which_the_connection_would_close() -> None:
                 stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300)
                 reading = pool.submit(list, stream)
                 running = pool.submit(client.get, CONFIG_MAP, "a", "t", timeout=timeout)
-                assert half.acquire(timeout=5)
-                assert half.acquire(timeout=5)
+                assert half.acquire(timeout=30)
+                assert half.acquire(timeout=30)
                 in_time(lambda: (client.close(), running.result(20)), Stopped)  # noqa: B023
-                assert reading.result(10) == []
+                assert reading.result(30) == []
         with server.client() as client:
             stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=300, read_timeout=300)
-            assert half.acquire(timeout=5)
+            assert half.acquire(timeout=30)
             reading = pool.submit(list, stream)
             stream.close()
             assert reading.result(25) == []
@@ -829,7 +831,7 @@ def test_answers_after_which_the_connection_closes_are_as_good_as_others() -> No
         for number in range(1, 4):
             assert client.update(CONFIG_MAP, MAP) == MAP
             assert server.connections == number
-        stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=1, read_timeout=5)
+        stream = client.watch(CONFIG_MAP, resource_version="1", timeout_seconds=1, read_timeout=60)
         assert [event.decode()["metadata"]["name"] for event in stream] == ["a", "b"]
         assert not client._transport._sockets._sockets
 
@@ -840,7 +842,7 @@ def test_closing_a_watch_that_has_ended_cuts_no_other() -> None:
         reply.start_stream()
         if request.query["resourceVersion"] == "2":
             reply.event("ADDED", MAP)
-            go_on.wait(10)
+            go_on.wait(60)
             reply.event("MODIFIED", MAP)
         reply.end_stream()
 
