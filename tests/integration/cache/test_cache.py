@@ -155,7 +155,7 @@ def test_what_the_cache_cannot_answer_is_refused(client: Client, namespace: str,
         scoped.list(CONFIG_MAP, "elsewhere")
     with pytest.raises(NotCached, match="namespace elsewhere"):
         scoped.get(CONFIG_MAP, "a", "elsewhere")
-    scoped.shutdown(5)
+    scoped.shutdown(DEADLINE)
     client.list(JOB, namespace)
     assert [informer.scope.kind for informer in cache.informers] == [CONFIG_MAP]
 

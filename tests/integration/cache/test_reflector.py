@@ -106,6 +106,13 @@ class Running:
             assert self.changed.wait_for(lambda: len(self.events) >= count, DEADLINE), self.events
             return list(self.events)
 
+    def wait_for_event_of(self, name: str) -> None:
+        """Wait until something is told of an object. Those of different keys are told in any order."""
+        with self.changed:
+            assert self.changed.wait_for(
+                lambda: any(event.obj.header.name == name for event in self.events), DEADLINE
+            ), self.events
+
     @property
     def lists(self) -> list[dict[str, str]]:
         return [request.query for request in self.server.requests if not is_watch(request)]
@@ -187,7 +194,15 @@ def test_410_in_any_form_leads_to_one_immediate_relist_without_a_version(
         listing(item("a", 1), item("b", 2), version=5),
         listing(item("b", 2), item("c", 8), version=9),
     ]
-    with running(Steps(lists, [gone, stay_silent]), clock=clock) as run:
+    told = threading.Event()
+
+    def then(reply: Reply) -> None:
+        told.wait(DEADLINE)
+        gone(reply)
+
+    with running(Steps(lists, [then, stay_silent]), clock=clock) as run:
+        run.wait_for_events(2)  # what a handler was not told of yet would be left out when it goes
+        told.set()
         run.wait_for_requests(lists=2, watches=2)
         assert run.lists[1] == {"limit": "500"}
         assert clock.pauses == []
@@ -391,19 +406,27 @@ def after(clock: VirtualClock, seconds: float) -> Callable[[Reply], None]:
 @pytest.mark.requirement("RF3", "RF4")
 def test_a_clean_end_is_watched_on_from_the_last_version_without_a_list() -> None:
     clock = PromptClock()
+    told = threading.Event()
+
+    def deleted(reply: Reply) -> None:
+        told.wait(DEADLINE)
+        events_then(("DELETED", item("a", 41)), then=after(clock, 300))(reply)
+
     watches = [
         events_then(("ADDED", item("a", 6)), then=after(clock, 300)),
         events_then(("BOOKMARK", bookmark(40)), then=after(clock, 300)),
-        events_then(("DELETED", item("a", 41)), then=after(clock, 300)),
+        deleted,
         stay_silent,
     ]
     with running(Steps([listing(version=5)], watches), clock=clock) as run:
+        run.wait_for_events(1)  # else the handler might be told of the deletion alone
+        told.set()
         run.wait_for_requests(watches=4)
         assert [watch["resourceVersion"] for watch in run.watches] == ["5", "6", "40", "41"]
         assert len(run.lists) == 1
         assert clock.pauses == []
         assert run.count("captf_runtime_informer_reconnects_total") == 3
-        assert [type(event) for event in run.wait_for_events(1)][-1] is Deleted
+        assert [type(event) for event in run.wait_for_events(2)] == [Added, Deleted]
 
 
 @pytest.mark.requirement("RF4")
@@ -436,8 +459,7 @@ def test_repeated_and_older_events_change_nothing() -> None:
         reply.hang()
 
     with running(Steps([listing(version=5)], [twice])) as run:
-        while run.wait_for_events(1)[-1].obj.header.name != "end":
-            run.wait_for_events(len(run.events) + 1)
+        run.wait_for_event_of("end")
         found = run.informer.store.get("t", "a")
         assert found is not None
         assert found.header.resource_version == "7"
@@ -714,8 +736,7 @@ def test_the_transform_runs_before_storing_and_may_leave_objects_out() -> None:
 
     script = Steps([listing(a, item("h", 2, hidden=True), bad, version=5)], [watch])
     with running(script, transform=transform) as run:
-        while run.wait_for_events(1)[-1].obj.header.name != "c":
-            run.wait_for_events(len(run.events) + 1)
+        run.wait_for_event_of("c")
         stored = {obj["metadata"]["name"]: obj for obj in run.cache.list(CONFIG_MAP)}
         assert set(stored) == {"bad", "c"}
         assert stored["c"]["kept"] == "c"
@@ -820,22 +841,28 @@ def test_an_object_nested_too_deeply_is_left_out_and_disturbs_no_other(levels: i
 
     def changes(reply: Reply) -> None:
         reply.start_stream()
-        for type_, obj in (
-            ("MODIFIED", raw(item("a", 6), levels)),
-            ("ADDED", raw(item("b", 7))),
-            ("MODIFIED", raw(item("deep", 8), levels)),
-            ("DELETED", raw(item("deep", 9), levels)),
-            ("MODIFIED", raw(item("a", 10))),
+        for known, type_, obj in (
+            (2, "MODIFIED", raw(item("a", 6), levels)),
+            (3, "ADDED", raw(item("b", 7))),
+            (3, "MODIFIED", raw(item("deep", 8), levels)),
+            (3, "DELETED", raw(item("deep", 9), levels)),
+            (3, "MODIFIED", raw(item("a", 10))),
         ):
+            # Of what a handler was not told of yet it would be told the last alone.
+            told[known].wait(DEADLINE)
             reply.chunk(b'{"type": "%s", "object": %s}\n' % (type_.encode(), obj))
         reply.hang()
 
+    told = {count: threading.Event() for count in (2, 3)}
     script = Steps([lambda reply: reply.send(200, first)], [changes])
     with running(script) as run:
-        told = [(type(event).__name__, event.obj.header.name) for event in run.wait_for_events(5)]
-        assert told[:3] == [("Added", "a"), ("Added", "z"), ("Deleted", "a")]
+        for count, event in told.items():
+            run.wait_for_events(count)
+            event.set()
+        seen = [(type(event).__name__, event.obj.header.name) for event in run.wait_for_events(5)]
+        assert seen[:3] == [("Added", "a"), ("Added", "z"), ("Deleted", "a")]
         # Only the changes of one key are told in their order; these two are of different keys.
-        assert sorted(told[3:]) == [("Added", "a"), ("Added", "b")]
+        assert sorted(seen[3:]) == [("Added", "a"), ("Added", "b")]
         assert [header.name for header in run.cache.headers(CONFIG_MAP)] == ["a", "b", "z"]
         assert (len(run.lists), len(run.watches)) == (1, 1), "nothing is asked for again"
         assert run.count("captf_runtime_informer_decode_errors_total") == 4
