@@ -38,7 +38,7 @@ from captf_runtime.testing.kubelet import Image, Kubelet
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 IMAGE = "registry.example/team/app:1.0"
-WAIT = 20.0
+WAIT = 60.0
 
 
 @dataclass(slots=True)
@@ -82,13 +82,27 @@ class Cluster:
     def run(self, script: str, name: str = "pod", **spec: object) -> None:
         self.client.create(POD, pod(script, name, **spec), self.namespace)
 
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Iterator[Object]]:
+        """Each version of the pods from now on: a state that soon passes is not missed."""
+        version = self.client.list(POD, self.namespace).resource_version
+        with self.client.watch(
+            POD, self.namespace, resource_version=version, timeout_seconds=120, read_timeout=120
+        ) as stream:
+            yield (event.decode() for event in stream)
+
     def finished(self, name: str = "pod") -> Object:
         self.until(lambda: self.phase(name) in ("Succeeded", "Failed"), f"end of {name}")
         return self.pod(name)
 
     def waiting(self, name: str = "pod") -> dict[str, str]:
-        statuses = (self.pod(name).get("status") or {}).get("containerStatuses") or [{}]
-        return dict((statuses[0].get("state") or {}).get("waiting") or {})
+        return waiting_of(self.pod(name))
+
+
+def waiting_of(found: Object) -> dict[str, str]:
+    """Why the first container of a pod waits."""
+    statuses = (found.get("status") or {}).get("containerStatuses") or [{}]
+    return dict((statuses[0].get("state") or {}).get("waiting") or {})
 
 
 def pod(script: str, name: str = "pod", **spec: object) -> Object:
@@ -100,11 +114,9 @@ def pod(script: str, name: str = "pod", **spec: object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": whole}
 
 
-def job(script: str, *, deadline: int | None = None, **spec: object) -> Object:
+def job(script: str, **spec: object) -> Object:
     template = pod(script, **spec)["spec"]
     whole: Object = {"backoffLimit": 0, "template": {"spec": template}}
-    if deadline is not None:
-        whole["activeDeadlineSeconds"] = deadline
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": whole}
 
 
@@ -194,9 +206,11 @@ def test_a_job_whose_pod_fails_is_failed_without_a_second_try(cluster: Cluster) 
 
 def test_the_deadline_of_a_job_ends_its_pod(cluster: Cluster) -> None:
     script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    cluster.client.create(JOB, job(script, deadline=2, terminationGracePeriodSeconds=10), cluster.namespace)
-    cluster.until(lambda: cluster.pods() and "up" in cluster.log(name_of(cluster.pods()[0])), "the start")
+    cluster.client.create(JOB, job(script, terminationGracePeriodSeconds=60), cluster.namespace)
+    cluster.until(lambda: any("up" in cluster.log(name_of(pod)) for pod in cluster.pods()), "the start")
     name = name_of(cluster.pods()[0])
+    # Only now: a deadline that passes sooner may end the pod before it can say that it was asked.
+    cluster.client.patch(JOB, "job", {"spec": {"activeDeadlineSeconds": 1}}, cluster.namespace)
     cluster.until(lambda: not cluster.pods(), "the end of the pod")
 
     def failure() -> Object | None:
@@ -319,9 +333,14 @@ def test_a_missing_secret_of_the_environment_is_a_config_error(cluster: Cluster)
 
 def test_an_image_that_cannot_be_pulled_is_tried_again(cluster: Cluster) -> None:
     missing = "registry.example/team/missing:2"
-    cluster.run("echo pulled", image=missing)
-    cluster.until(lambda: cluster.waiting().get("reason") == "ErrImagePull", "the first failure")
-    cluster.until(lambda: cluster.waiting().get("reason") == "ImagePullBackOff", "the back-off")
+    with cluster.watched() as versions:
+        cluster.run("echo pulled", image=missing)
+        reasons = [waiting_of(next(version for version in versions if waiting_of(version)))["reason"]]
+        for version in versions:
+            reasons.append(waiting_of(version).get("reason", ""))
+            if reasons[-1] == "ImagePullBackOff":
+                break
+    assert "ErrImagePull" in reasons
     assert missing in cluster.waiting()["message"]
     assert cluster.phase("pod") == "Pending"
     cluster.images[missing] = Image(None, DIGEST)
@@ -454,12 +473,13 @@ def test_a_restart_of_the_kubelet_reports_its_pods_lost(cluster: Cluster, tmp_pa
 
 
 def test_restarts_with_back_off(cluster: Cluster) -> None:
-    cluster.run("exit 1", restartPolicy="OnFailure")
-    cluster.until(lambda: cluster.waiting().get("reason") == "CrashLoopBackOff", "the waiting state")
-    (status,) = cluster.pod("pod")["status"]["containerStatuses"]
+    with cluster.watched() as versions:
+        cluster.run("exit 1", restartPolicy="OnFailure")
+        found = next(found for found in versions if waiting_of(found).get("reason") == "CrashLoopBackOff")
+    (status,) = found["status"]["containerStatuses"]
     assert status["restartCount"] == 1
     assert status["lastState"]["terminated"]["exitCode"] == 1
-    assert cluster.phase("pod") == "Running"
+    assert found["status"]["phase"] == "Running"
 
 
 def test_a_pod_of_another_node_is_left_alone(cluster: Cluster) -> None:
