@@ -5,16 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 import pytest
 from hack.crds import definitions
 
 from captf_runtime.client import Client
-from captf_runtime.clock import SYSTEM_CLOCK
 from captf_runtime.objects import CUSTOM_RESOURCE_DEFINITION, Object
 from captf_runtime.testing.apiserver.server import ApiServer
 from captf_runtime.testing.real_control_plane import RealControlPlane, assets_directory
+from captf_runtime.testing.waiting import eventually
 
 EMBEDDED_AND_REAL = ["embedded", pytest.param("real", marks=pytest.mark.real_apiserver)]
 """Parameters of a fixture whose tests run against both."""
@@ -41,11 +42,17 @@ def define(kubeconfig: str) -> str:
     with Client.from_config(kubeconfig=kubeconfig) as client:
         for definition in definitions():
             client.create(CUSTOM_RESOURCE_DEFINITION, copy.deepcopy(definition))
-        deadline = SYSTEM_CLOCK.monotonic() + 120
-        while not all(_established(client, definition) for definition in definitions()):
-            assert SYSTEM_CLOCK.monotonic() < deadline, "the definitions are not established"
-            SYSTEM_CLOCK.sleep(0.1)
+        for definition in definitions():
+            eventually(partial(_established, client, definition), timeout=120)
+            # The real server serves a kind a moment after it has called it established.
+            eventually(partial(client.raw, "GET", _path(definition)), timeout=120)
     return kubeconfig
+
+
+def _path(definition: Object) -> str:
+    spec = definition["spec"]
+    version = next(version["name"] for version in spec["versions"] if version["served"])
+    return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
 
 
 def _established(client: Client, definition: Object) -> bool:

@@ -105,8 +105,8 @@ def custom_resources(server: Server) -> Iterator[dict[str, str]]:
         names, version = definition["spec"]["names"], definition["spec"]["versions"][0]["name"]
         scope = "namespaces/default/" if definition["spec"]["scope"] == "Namespaced" else ""
         served = f"/apis/{GROUP}/{version}/{scope}{names['plural']}"
-        deadline = time.monotonic() + 30
-        while server.call("GET", served).code != 200:
+        deadline = time.monotonic() + 90
+        while server.call("GET", served).code != 200 or names["plural"] not in _discovered(server, version):
             assert time.monotonic() < deadline, f"{served} is not served"
             threading.Event().wait(0.05)
     namespace = f"owned-{uuid.uuid4().hex[:12]}"
@@ -114,6 +114,12 @@ def custom_resources(server: Server) -> Iterator[dict[str, str]]:
     yield {"namespace": namespace}
     for definition in definitions(GROUP):
         server.call("DELETE", f"{path}/{definition['metadata']['name']}")
+
+
+def _discovered(server: Server, version: str) -> set[str]:
+    """The resources of the cases' group that clients can find; the real server tells of them a moment later."""
+    answer = server.call("GET", f"/apis/{GROUP}/{version}")
+    return {each["name"] for each in answer.body["resources"]} if answer.code == 200 else set()
 
 
 def _leave_children(server: Server, namespace: str) -> None:

@@ -114,7 +114,7 @@ class Server:
             "current-context": "x",
         }
 
-    def connect(self, timeout: float = 30.0) -> http.client.HTTPConnection:
+    def connect(self, timeout: float = 90.0) -> http.client.HTTPConnection:
         """A new connection."""
         host, port = str(self._parts.hostname), self._parts.port
         if self._context is not None:
@@ -254,7 +254,7 @@ class Case:
         """GET without a note of it, for waiting."""
         return self.call("GET", path, record=False)
 
-    def eventually(self, check: Callable[[], object], what: str, seconds: float = 20.0) -> Any:
+    def eventually(self, check: Callable[[], object], what: str, seconds: float = 60.0) -> Any:
         """Wait for a condition that something else brings about; returns its value."""
         deadline = time.monotonic() + seconds
         pause = threading.Event()
@@ -291,8 +291,8 @@ class Case:
     @contextlib.contextmanager
     def watch(self, path: str, *, accept: str = JSON, **query: str) -> Iterator[Watch]:
         """Watch a collection; the events are read by the case."""
-        parameters = urlencode({"watch": "true", "timeoutSeconds": "30", **query})
-        connection = self.server.connect(timeout=35.0)
+        parameters = urlencode({"watch": "true", "timeoutSeconds": "60", **query})
+        connection = self.server.connect(timeout=90.0)
         try:
             connection.request(
                 "GET", f"{path}?{parameters}", headers=self.server.headers("admin", accept, None)

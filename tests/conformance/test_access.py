@@ -383,7 +383,6 @@ class TestServiceAccountTokens:
         k.eventually(
             lambda: k.call("GET", k.path("configmaps"), user=token, record=False).code == 401,
             "the token to end",
-            30,
         )
 
     def test_too_short(self, k: Case) -> None:

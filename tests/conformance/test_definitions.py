@@ -586,6 +586,8 @@ def test_served_after_a_while(k: Case) -> None:
     body = definition(group, "Thing", object_of(spec=object_of(a=TEXT)))
     k.post(DEFINITIONS, body, record=False)
     k.eventually(lambda: k.peek(k.path(f"things.{group}")).code == 200, "the resource to be served")
+    # The real server describes a resource in a step of its own.
+    k.eventually(lambda: k.peek(f"/apis/{group}/v1").code == 200, "the resource to be described")
     answer = k.get(f"/apis/{group}/v1")
     assert answer.code == 200
     assert [each["name"] for each in answer.body["resources"]] == ["things", "things/status"]
@@ -674,6 +676,7 @@ def test_versions(k: Case) -> None:
     assert k.get(f"{old}/a").body["apiVersion"] == f"{group}/v1beta1"
     assert k.get(k.path(f"things.{group}", "a")).body["apiVersion"] == f"{group}/v1"
     assert k.get(k.path(f"things.{group}/v2", "a")).code == 404
+    k.eventually(lambda: k.peek(f"/apis/{group}").code == 200, "the group to be described")
     answer = k.get(f"/apis/{group}")
     assert [each["version"] for each in answer.body["versions"]] == ["v1", "v1beta1"]
     assert answer.body["preferredVersion"]["version"] == "v1"

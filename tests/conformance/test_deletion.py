@@ -419,7 +419,7 @@ def test_jobs_are_orphaned_by_default(k: Case) -> None:
 def test_custom_resource_as_owner(k: Case, custom_resources: dict[str, str], owned_by: str) -> None:
     # The collector of the real server looks for new kinds of owners every half minute, so these were deleted early.
     path = k.path("configmaps", owned_by, namespace=custom_resources["namespace"])
-    k.eventually(lambda: k.peek(path).code == 404, "the child to be collected", 60)
+    k.eventually(lambda: k.peek(path).code == 404, "the child to be collected", 120)
 
 
 @pytest.mark.requirement("AS19")

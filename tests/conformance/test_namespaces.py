@@ -71,7 +71,7 @@ def held(k: Case, doomed: Doomed) -> str:
 
 
 def goes(k: Case, name: str) -> None:
-    k.eventually(lambda: k.peek(path(name)).code == 404, "the namespace to be gone", 60)
+    k.eventually(lambda: k.peek(path(name)).code == 404, "the namespace to be gone", 120)
 
 
 def test_new_one_is_active(k: Case) -> None:
@@ -178,7 +178,7 @@ def test_conditions(k: Case, held: str) -> None:
     def check() -> bool:
         return conditions(k.peek(path(held))).get("NamespaceFinalizersRemaining", {}).get("status") == "True"
 
-    k.eventually(check, "the namespace to report what remains", 60)
+    k.eventually(check, "the namespace to report what remains", 120)
     answer = k.peek(path(held))
     assert answer.body["status"]["phase"] == "Terminating"
     found = {
@@ -220,7 +220,7 @@ def test_conditions_count(k: Case, doomed: Doomed) -> None:
             == "True"
         )
 
-    k.eventually(check, "the namespace to report what remains", 60)
+    k.eventually(check, "the namespace to report what remains", 120)
     found = conditions(k.peek(path(doomed["counted"])))
     assert found["NamespaceContentRemaining"]["message"] == (
         "Some resources are remaining: configmaps. has 2 resource instances"
@@ -236,7 +236,7 @@ def test_its_own_finalizer_stays(k: Case, doomed: Doomed) -> None:
     k.eventually(
         lambda: k.peek(where).body["spec"].get("finalizers") == ["example.com/mine"],
         "the namespace controller to be done",
-        60,
+        120,
     )
     current = k.peek(where).body
     current["spec"]["finalizers"] = []
