@@ -195,7 +195,7 @@ class FreshCache:
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         found = self._server.objects.get(kind, namespace, name)
-        if found is None:
+        if found is None or (kind == JOB and name in self.hidden):
             raise NotFound(f'{kind.resource} "{name}" not found', code=404, reason="NotFound")
         return _copy_of(found)
 
@@ -765,8 +765,8 @@ class World:
     def _write_state(
         self, job: Object, op: str, outputs: Mapping[str, Any] | Literal["keep"] | None, serial: int | None
     ) -> None:
-        kind = labels_of(job)["captf.infrastructure.cluster.x-k8s.io/owner-kind"]
-        name = labels_of(job)["captf.infrastructure.cluster.x-k8s.io/owner-name"]
+        owner = job["metadata"]["ownerReferences"][0]
+        kind, name = owner["kind"], owner["name"]
         cluster = labels_of(job).get("cluster.x-k8s.io/cluster-name", "")
         namespace = namespace_of(job)
         if op == "apply":

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.world import IMAGE, TEAM, World
 
+from captf_controllers.api import names
 from captf_controllers.api.kinds import TERRAFORM_PLAN
 from captf_controllers.jobs.result import EMPTY_PLAN_HASH
 from captf_runtime.objects import Object, annotations_of, labels_of, name_of
@@ -188,6 +189,25 @@ class TestGuard:
         }
         world.create(TERRAFORM_PLAN, forged, TEAM)
         assert world.reconcile(KIND, NAME) == 600.0
+        assert [job for job in world.jobs(NAME) if not job["status"].get("conditions")] == []
+
+    def test_a_plan_that_somebody_made_under_the_coming_name_approves_nothing(self, world: World) -> None:
+        job = change(world)
+        approved = {"approved": True, "approvedBy": "mallory"}
+        forged = {
+            "metadata": {"name": names.plan_name(NAME, name_of(job), PLAN["hash"])},
+            "spec": {
+                "targetRef": {"kind": KIND, "name": NAME},
+                "planHash": PLAN["hash"],
+                "inputsHash": annotations_of(job)["captf.io/inputs-hash"],
+                "reason": "Destructive",
+                "summary": {"create": 0, "update": 0, "replace": 1, "delete": 0},
+                **approved,
+            },
+        }
+        world.create(TERRAFORM_PLAN, forged, TEAM)
+        world.finish_job(job, "blocked", plan=PLAN, steps=("init", "validate", "plan"))
+        world.settle(KIND, NAME)
         assert [job for job in world.jobs(NAME) if not job["status"].get("conditions")] == []
 
     def test_a_deletion_leaves_the_plan_alone_and_needs_no_approval(self, world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,17 @@ def test_bounded_names_keep_a_prefix_and_a_hash() -> None:
     long = names.durable_inputs_secret("TerraformCluster", f"{fits}n")
     assert len(long) == 253
     assert long == f"captf-inputs-c-{fits}"[:236] + "-" + names.digest(f"{fits}n")[:16]
+
+
+@pytest.mark.parametrize(
+    "secret", [names.durable_inputs_secret, names.applied_inputs_secret, names.plan_key_secret]
+)
+def test_no_name_makes_the_shortened_name_of_another(secret: Callable[[str, str], str]) -> None:
+    """Whoever may choose a name must not share the Secrets of an object with a longer one."""
+    for name in ("n" * 253, "n" * 210 + "-" * 20 + "n" * 23):
+        shortened = secret("TerraformMachine", name)
+        chosen = shortened.partition("-m-")[2]
+        assert secret("TerraformMachine", chosen) != shortened
 
 
 def test_a_shortened_prefix_never_ends_in_a_separator() -> None:

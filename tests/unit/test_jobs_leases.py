@@ -537,6 +537,20 @@ class TestLaunch:
         assert len(api.all(JOB)) == left
         assert steps == []
 
+    @pytest.mark.parametrize("outcome", ["Complete", ""])
+    def test_the_job_of_an_object_of_another_name_is_left_alone(self, api, clock, outcome):
+        """What came of it is that object's to count, however alike the labels are."""
+        self.acquire(api, clock)
+        obj = job_object(
+            self.JOB_NAME, namespace="team-a", owner="another", owner_uid="other", outcome=outcome
+        )
+        obj["metadata"]["labels"][labels.OWNER_NAME] = MACHINE.name
+        api.put(JOB, obj)
+        launched = self.start(api, clock)
+        assert isinstance(launched, Deferred)
+        assert "belongs to another object" in launched.reason
+        assert len(api.all(JOB)) == 1
+
     def test_gone_again_is_an_error_that_keeps_the_leases(self, api, clock):
         self.acquire(api, clock)
         put_job(api, self.JOB_NAME)

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.job_objects import at, job, job_object, pod, pod_object, result
 from tests.unit.memory_api import MemoryApi
 
-from captf_controllers.api import annotations, names
+from captf_controllers.api import annotations, labels, names
 from captf_controllers.api.kinds import TERRAFORM_MACHINE
 from captf_controllers.jobs.images import choose_image, fallbacks_of, next_image, parse_image_list
 from captf_controllers.jobs.lag import lost, unseen_job
@@ -219,6 +219,11 @@ class TestVanished:
         api.put(JOB, job_object())
         assert self.find(api, obj) is None
 
+    def test_a_job_of_the_name_that_another_object_controls_is_not_it(self, api):
+        obj = self.obj(api)
+        api.put(JOB, job_object(owner="other", owner_uid="other-uid"))
+        assert self.find(api, obj) == NAME
+
     def test_a_stuck_job_that_the_controller_deleted_is_not_brought_back_by_a_stale_cache(self, api):
         stale = self.obj(api)
         view = view_job(api.put(JOB, job_object()))
@@ -358,6 +363,19 @@ class TestCacheLag:
         self.lease(api, clock, "captf-m-other-apply-a1-abc123")
         api.put(JOB, job_object("captf-m-other-apply-a1-abc123", owner="other"))
         assert not self.lags(api, clock)
+
+    @pytest.mark.parametrize(("name", "mine"), [("n" * 64, True), ("ce068a195ab380a8", False)])
+    def test_a_job_of_an_object_with_the_hash_for_a_name_is_not_mine(self, api, clock, name, mine):
+        """The label of a long name is a hash; the controller bears the whole name."""
+        owner = LeaseOwner("ns", "TerraformMachine", "n" * 64, "prod")
+        acquire_leases(api, LeaseRequest(owner, "apply", NAME, 3600), clock)
+        obj = job_object(owner=name, owner_uid="some-uid")
+        obj["metadata"]["labels"][labels.OWNER_NAME] = "ce068a195ab380a8"
+        api.put(JOB, obj)
+        found = unseen_job(
+            api, [], owner, uid="u", created=at(0), active_name="", lease_matters=True, now=clock.now()
+        )
+        assert (found is not None) is mine
 
     def test_a_free_lease_is_no_evidence(self, api, clock):
         self.lease(api, clock, NAME)

@@ -22,6 +22,11 @@ POD_SUFFIX_LENGTH = 5
 MAX_ATTEMPT = 2**31 - 1
 
 _STATE_PREFIX = "tfstate-default-"
+_HEAD_OF_BOUNDED = 236
+_DROPPED = 32
+"""More dashes and dots than a name has in a row where it is cut."""
+
+_HASHED = re.compile(r"-[0-9a-f]{16}$", re.ASCII)
 _JOB_TAIL = re.compile(r"-a([1-9][0-9]{0,9})-([0-9a-f]{6})", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _POD_SUFFIX = re.compile(r"[a-z0-9]{5}", re.ASCII)
@@ -47,11 +52,17 @@ def label_value(name: str) -> str:
 
 
 def bounded(prefix: str, short: KindShort, name: str) -> str:
-    """Return `<prefix><short>-<name>`, shortened with a hash of the name when that exceeds 253 characters."""
+    """Return `<prefix><short>-<name>`, shortened with a hash of the name when that exceeds 253 characters.
+
+    So is a shorter one that ends as a shortened one does: else whoever may choose a name could choose one with which
+    an object shares the Secrets of another.
+    """
     full = f"{prefix}{short}-{name}"
-    if len(full) <= MAX_OBJECT_NAME:
+    if len(full) <= MAX_OBJECT_NAME and not (
+        len(full) > _HEAD_OF_BOUNDED - _DROPPED and _HASHED.search(full)
+    ):
         return full
-    return f"{full[:236].rstrip('-.')}-{digest(name)[:16]}"
+    return f"{full[:_HEAD_OF_BOUNDED].rstrip('-.')}-{digest(name)[:16]}"
 
 
 # State ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from captf_controllers.observability.conditions import Conditions
 from captf_runtime.client import Reader
 from captf_runtime.client.errors import AlreadyExists, Conflict, NotFound
 from captf_runtime.client.verbs import Verbs
-from captf_runtime.objects import Object
+from captf_runtime.objects import Object, controller_of
 
 TargetKind = Literal["TerraformCluster", "TerraformMachinePool"]
 
@@ -84,6 +84,10 @@ def make_plan(client: Verbs, target: PlanOwner, made: Make, now: datetime) -> Pl
         stored = client.create(TERRAFORM_PLAN, obj, target.owner.namespace)
     except AlreadyExists:
         stored = client.get(TERRAFORM_PLAN, made.name, target.owner.namespace)
+        controller = controller_of(stored)
+        if controller is None or controller.uid != target.owner.uid:
+            # Somebody else's, whatever it is called: an approval in it is none of this object's.
+            return None
     view = view_plan(stored)
     if view is not None and view.recorded == "Pending":
         _write_status(client, target.owner.namespace, view, "Pending", now)

@@ -64,7 +64,7 @@ def unseen_job(
     if lease is None or lease.holder in listed:
         return None
     job = _live_job(client, owner, lease.holder)
-    if job is None or (job.owner_kind, job.owner_name) != (owner.kind, names.label_value(owner.name)):
+    if job is None or not job.is_of(owner.kind, owner.name):
         # Another object's Job is no lag: to wait for that is the lease gate's business.
         return None
     return job

@@ -137,7 +137,8 @@ def create_or_adopt(client: Verbs, job: Object, owner_uid: str) -> Launched:
 
     A Job of this object that runs is adopted. One that has finished defers the start: the cache will show it,
     and its outcome must be counted first. One of another UID (an earlier object of the same name) defers it
-    too and is deleted once it has finished.
+    too and is deleted once it has finished. One of an object of another name is left alone: the Jobs of a long
+    name bear its hash, which that object may have for a name, and what came of it is that object's to count.
 
     Raises:
         ApiError: the create failed otherwise. `NotFound` also when the Job was there and is gone again.
@@ -155,6 +156,11 @@ def create_or_adopt(client: Verbs, job: Object, owner_uid: str) -> Launched:
         if found.is_finished:
             return Deferred(f"Job {name} has already finished and was not counted yet")
         return Adopted(found)
+    wanted = view_job(job).controller
+    if found.of_workload and (wanted is None or not found.is_of(wanted.kind, wanted.name)):
+        return Deferred(
+            f"Job {name} belongs to another object, whose name is the hash of this one's or the like"
+        )
     if not found.is_finished:
         return Deferred(f"Job {name} of an earlier object of this name still runs")
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.jobs.outcomes import FinishedJob
-from captf_controllers.jobs.views import JobView
+from captf_controllers.jobs.views import JobView, view_job
 from captf_controllers.state.lock import lock_unchanged, lock_version
 from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.client.verbs import Verbs
@@ -77,6 +77,8 @@ def find_vanished(
 ) -> str | None:
     """The apply Job that `status.activeJob` names and that is nowhere to be found, None when there is none.
 
+    A Job of that name that another object controls is not it.
+
     Expected flow: called when no Job is active, after the cache-lag guard, and only for an object that has an
     inputs record. The object is read live once more: a lagging cache must not bring a stuck Job back that the
     controller deleted itself.
@@ -88,11 +90,12 @@ def find_vanished(
         return None
     namespace = namespace_of(obj)
     try:
-        client.get(JOB, active_name, namespace, metadata_only=True)
+        found = view_job(client.get(JOB, active_name, namespace, metadata_only=True))
     except NotFound:
         pass
     else:
-        return None
+        if found.owner_uid in ("", uid_of(obj)):
+            return None
     try:
         live = client.get(kind, name_of(obj), namespace)
     except NotFound:

@@ -13,11 +13,13 @@ from typing import Any, Final, Literal
 
 from captf_controllers.api import annotations as keys
 from captf_controllers.api import labels, names
+from captf_controllers.api.kinds import GROUP, WORKLOAD_KINDS
 from captf_controllers.api.workspace import OPERATIONS, Operation
 from captf_runtime.client import Reader
 from captf_runtime.objects import (
     JOB,
     Object,
+    OwnerReference,
     annotations_of,
     controller_of,
     creation_timestamp_of,
@@ -80,13 +82,37 @@ class JobView:
     overran: bool
     had_pods: bool
     deleting: bool
-    owner_uid: str
+    controller: OwnerReference | None
     owner_kind: str
     owner_name: str
     cluster_name: str
     image: str
     service_account: str
     annotations: Mapping[str, str]
+
+    @property
+    def owner_uid(self) -> str:
+        """UID of what controls the Job, "" when nothing does."""
+        return self.controller.uid if self.controller is not None else ""
+
+    @property
+    def of_workload(self) -> bool:
+        """Whether an object of the three kinds controls the Job."""
+        return (
+            self.controller is not None
+            and self.controller.group == GROUP
+            and any(kind.kind == self.controller.kind for kind in WORKLOAD_KINDS)
+        )
+
+    def is_of(self, kind: str, name: str) -> bool:
+        """Whether it is a Job of the object of that kind and name, under whatever uid.
+
+        The controller tells, by its whole name: the label of a long name is a hash, which another object may have
+        for a name. Only a Job that lost its controller is told by its labels.
+        """
+        if self.controller is None:
+            return (self.owner_kind, self.owner_name) == (kind, names.label_value(name))
+        return self.of_workload and (self.controller.kind, self.controller.name) == (kind, name)
 
     @property
     def is_finished(self) -> bool:
@@ -126,7 +152,6 @@ def view_job(job: Mapping[str, Any]) -> JobView:
     finished: datetime | None = None
     if phase is not JobPhase.RUNNING:
         finished = _time(terminal.get("lastTransitionTime")) or _time(status.get("completionTime")) or created
-    controller = controller_of(job)
     spec = _mapping(job.get("spec"))
     pod_spec = _mapping(_mapping(spec.get("template")).get("spec"))
     started = _time(status.get("startTime"))
@@ -151,7 +176,7 @@ def view_job(job: Mapping[str, Any]) -> JobView:
         and (finished - started).total_seconds() >= limit,
         had_pods=any(status.get(count) for count in ("active", "succeeded", "failed")),
         deleting=is_deleting(job),
-        owner_uid=controller.uid if controller is not None else "",
+        controller=controller_of(job),
         owner_kind=job_labels.get(labels.OWNER_KIND, ""),
         owner_name=job_labels.get(labels.OWNER_NAME, ""),
         cluster_name=job_labels.get(labels.CLUSTER_NAME, ""),

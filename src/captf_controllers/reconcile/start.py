@@ -7,7 +7,7 @@ cluster keeps. What a stop means is decided by the caller: a deleting object may
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from captf_controllers.api import reasons
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER, TERRAFORM_MACHINE_POOL
@@ -33,7 +33,7 @@ from captf_controllers.jobs.launch import Adopted, Created, LaunchRequest
 from captf_controllers.jobs.leases import Acquired, LeaseRequest, Wait, acquire_leases, give_back_if_no_job
 from captf_controllers.jobs.naming import tick_for
 from captf_controllers.jobs.podspec import Approval, Guard, JobRequest, JobTarget, Restore, build_job
-from captf_controllers.jobs.views import next_attempt
+from captf_controllers.jobs.views import next_attempt, view_job
 from captf_controllers.reconcile import early_writes, last_look, refused_starts, report, unconfirmed_apply
 from captf_controllers.reconcile.bookkeeping import Books, apply_stays_due
 from captf_controllers.reconcile.config import EffectiveConfig
@@ -41,7 +41,7 @@ from captf_controllers.reconcile.material import Material
 from captf_controllers.reconcile.scope import EventType, Outcome, PendingEvent, Scope
 from captf_controllers.state.lock import Lock, lock_version
 from captf_runtime.client.errors import ApiError, Forbidden, NamespaceTerminating, NotFound
-from captf_runtime.objects import NAMESPACE, Object, is_deleting, name_of
+from captf_runtime.objects import JOB, NAMESPACE, Object, is_deleting, name_of
 from captf_runtime.queue import policies
 
 
@@ -200,9 +200,23 @@ def _job_request(scope: Scope, request: StartRequest, material: Material) -> Job
         held_cluster_outputs=apply and inputs is not None and inputs.held_exports,
         state_lock_version=(lock_version(scope.client, scope.namespace, scope.names.suffix) if apply else ""),
     )
+    while _name_is_taken(scope, job_request.name):
+        job_request = replace(job_request, attempt=job_request.attempt + 1)
     if job_request.needs_plan_key:
         ensure_plan_key(scope.client, Owner.of(scope.obj))
     return job_request
+
+
+def _name_is_taken(scope: Scope, job: str) -> bool:
+    """Whether the Job of that name is another object's: then the next attempt's name is the next one to try.
+
+    The Jobs of a long name bear its hash, which another object may have for a name.
+    """
+    try:
+        found = view_job(scope.env.cache.get(JOB, job, scope.namespace))
+    except NotFound:
+        return False
+    return found.of_workload and not found.is_of(scope.kind.kind, scope.name)
 
 
 def _guard(scope: Scope, request: StartRequest, material: Material) -> Guard | None:
