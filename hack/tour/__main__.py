@@ -82,8 +82,8 @@ def _tell(narrator: Narrator, stage: Stage, binary: Path, keep: bool) -> int:
     stage.start_manager()
     narrator.say("captf-manager started")
     try:
-        with Observer(stage.client, story.namespace, narrator):
-            _bring_up(narrator, story)
+        with Observer(stage.client, story.namespace, narrator) as observer:
+            _bring_up(narrator, observer, story)
             if keep:
                 _wait_for_person(narrator, stage, story)
                 return 0
@@ -95,7 +95,7 @@ def _tell(narrator: Narrator, stage: Stage, binary: Path, keep: bool) -> int:
         return 1
 
 
-def _bring_up(narrator: Narrator, story: Story) -> None:
+def _bring_up(narrator: Narrator, observer: Observer, story: Story) -> None:
     narrator.chapter("A cluster")
     story.create_cluster()
     narrator.say(f"created Cluster and TerraformCluster {manifests.CLUSTER_NAME}")
@@ -103,11 +103,13 @@ def _bring_up(narrator: Narrator, story: Story) -> None:
         story.create_machine(name)
         narrator.say(f"created Machine and TerraformMachine {name}; it waits for the cluster")
     story.wait_ready(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
+    observer.look()
     narrator.chapter("Its machines")
     story.report_infrastructure()
     narrator.say("Cluster API sees the infrastructure of the cluster as provisioned")
     for name in MACHINES:
         story.wait_ready(TERRAFORM_MACHINE, name)
+    observer.look()
     narrator.say("everything is Ready", style="bold green")
 
 

@@ -28,6 +28,7 @@ class Observer:
         self._narrator = narrator
         self._period = period
         self._stop = threading.Event()
+        self._looking = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="tour-observer", daemon=True)
         self._seen: dict[tuple[str, ObjectKey], Object] = {}
         self._jobs: dict[str, JobPhase] = {}
@@ -46,13 +47,17 @@ class Observer:
             self.look()
 
     def look(self) -> None:
-        """One look; an API server that does not answer is looked at again later."""
-        try:
-            self._look_at_jobs()
-            for kind in WORKLOAD_KINDS:
-                self._look_at_objects(kind)
-        except ApiError:
-            return
+        """One look; an API server that does not answer is looked at again later.
+
+        Whoever tells on after something that was waited for looks first, so that the story keeps its order.
+        """
+        with self._looking:
+            try:
+                self._look_at_jobs()
+                for kind in WORKLOAD_KINDS:
+                    self._look_at_objects(kind)
+            except ApiError:
+                return
 
     def _look_at_jobs(self) -> None:
         for item in self._client.list(JOB, self._namespace, label_selector=f"{MANAGED}=true").items:

@@ -212,6 +212,11 @@ def test_the_tour_ends_by_itself_and_leaves_nothing(tmp_path: Path) -> None:
     assert (
         "no Terraform object, Job, Pod, Secret, Lease, ServiceAccount or RoleBinding of CAPTF" in done.stdout
     )
+    for first, then in (
+        (f"TerraformCluster {manifests.CLUSTER_NAME}: Ready=True", "Its machines"),
+        *((f"TerraformMachine {name}: Ready=True", "everything is Ready") for name in MACHINES),
+    ):
+        assert first in done.stdout.partition(then)[0], f"{first} is told before {then}"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -233,7 +233,8 @@ def test_a_run_on_any_other_state_does_not_begin(
     ran = pod.image.run(op, *CONFIG, f"--state-lineage={LINEAGE}")
     assert (ran.exit, ran.error["kind"], ran.error["step"]) == (1, "step", op)
     assert ran.error["tail"] == (
-        f"the state is not the one that the {op} was started for: {found}; nothing was {NOT_DONE[op]}"
+        f"the state is not the one that the {'drift check' if op == 'drift' else op} was started for: "
+        f"{found}; nothing was {NOT_DONE[op]}"
     )
     assert pod.called() == ["version"], "the runtime's init would make an empty state of a missing one"
     assert pod.stored() == present

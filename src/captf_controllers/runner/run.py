@@ -56,13 +56,18 @@ _SHORTEST_KEY = 32
 _COMMON = ("-input=false", "-no-color")
 _VARIABLES = "-var-file=terraform.tfvars.json"
 _NOT_HELD = ("state is already unlocked", "does not match existing lock")
-# What a run has not done that did not begin, and what nobody knows when it ran on another state.
+# What a run is called, what has not been done when it did not begin, and what nobody knows when it ran on
+# another state.
 _EXPECTED = {
-    "apply": ("applied", "what there was before the apply, it did not find, and may have made a second time"),
-    "plan": ("planned", "the plan says nothing"),
-    "refresh": ("refreshed", "what the refresh found says nothing"),
-    "drift": ("checked", "what the check found says nothing"),
-    "destroy": ("destroyed", "what the destroy removed is not known"),
+    "apply": (
+        "apply",
+        "applied",
+        "what there was before the apply, it did not find, and may have made a second time",
+    ),
+    "plan": ("plan", "planned", "the plan says nothing"),
+    "refresh": ("refresh", "refreshed", "what the refresh found says nothing"),
+    "drift": ("drift check", "checked", "what the check found says nothing"),
+    "destroy": ("destroy", "destroyed", "what the destroy removed is not known"),
 }
 _REFUSED = (errno.ENOEXEC, errno.EACCES, errno.ENOENT, errno.EPERM, errno.ELIBBAD)
 
@@ -434,7 +439,7 @@ class Run:
         if secrets is None:
             return
         self._step = op
-        done, unknown = _EXPECTED[op]
+        what, done, unknown = _EXPECTED[op]
         otherwise = f"nothing was {done}" if before else unknown
         try:
             present = secrets.present()
@@ -446,7 +451,7 @@ class Run:
                 found = "another one is in its place"
             else:
                 return
-            text = f"the state is not the one that the {op} was started for: {found}; {otherwise}"
+            text = f"the state is not the one that the {what} was started for: {found}; {otherwise}"
         except StateSecretsError as error:
             if not before and op != "destroy":
                 self.log.warning("the state is not looked at again", reason=str(error))
