@@ -113,6 +113,33 @@ def test_a_plugin_without_expiry_is_asked_once_and_after_a_refusal() -> None:
     assert credentials.authorization() == "Bearer t2"
 
 
+@pytest.mark.requirement("CL5")
+@pytest.mark.parametrize("expiry", [None, "", 5])
+def test_what_a_plugin_gives_without_an_expiry_after_one_with_it_stays(expiry: object) -> None:
+    clock = VirtualClock()
+    given = iter(
+        [
+            {"token": "one", "expirationTimestamp": format_time(clock.now() + timedelta(seconds=100))},
+            {"token": "two", "expirationTimestamp": expiry},
+        ]
+    )
+    credentials = PluginCredentials(lambda: next(given), clock=clock)
+    assert credentials.authorization() == "Bearer one"
+    for _ in range(3):
+        clock.advance(90)
+        assert credentials.authorization() == "Bearer two"
+
+
+@pytest.mark.requirement("CL5")
+def test_a_reload_is_over_when_the_plugin_is() -> None:
+    clock = VirtualClock()
+    plugin = Plugin(clock, None)
+    credentials = PluginCredentials(plugin, clock=clock)
+    refused = credentials.authorization()
+    assert credentials.reload(refused)
+    assert credentials.authorization() == "Bearer t2"
+
+
 def test_a_plugin_may_give_a_certificate() -> None:
     credentials = PluginCredentials(lambda: {"clientCertificateData": "c", "clientKeyData": "k"})
     assert credentials.certificate() == ("c", "k")

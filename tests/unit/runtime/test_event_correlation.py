@@ -100,6 +100,27 @@ def test_six_minutes_of_silence_close_a_series() -> None:
 
 
 @pytest.mark.requirement("EV3")
+def test_a_series_that_goes_on_stays_open() -> None:
+    feed = Feed()
+    first = feed().create
+    for _ in range(5):
+        assert feed(after=350).updates == (first,)
+    assert first is not None
+    assert first.count == 6
+
+
+@pytest.mark.requirement("EV7")
+def test_what_was_seen_last_is_forgotten_last() -> None:
+    feed = Feed(max_entries=2)
+    first = feed("a").create
+    feed("b")
+    assert feed("a", after=1).updates == (first,)
+    feed("c")
+    assert feed("a", after=60).updates == (first,)
+    assert feed("b").create is not None
+
+
+@pytest.mark.requirement("EV3")
 def test_what_is_outstanding_is_written_at_the_end() -> None:
     feed = Feed()
     feed()

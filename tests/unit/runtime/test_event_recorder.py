@@ -21,6 +21,8 @@ from captf_runtime.client.errors import (
     TransportError,
 )
 from captf_runtime.events import DROP_REASONS, Recorder
+from captf_runtime.events import correlation as correlation_module
+from captf_runtime.events import recorder as recorder_module
 from captf_runtime.events.recorder import QUEUE_SIZE
 from captf_runtime.metrics import Metrics
 from captf_runtime.objects import EVENT, EVENTS_V1, Kind, Object
@@ -363,3 +365,15 @@ def test_an_event_that_cannot_be_written_does_not_end_the_others(harness: Harnes
     eventually(lambda: len(harness.events()) == 1)
     assert harness.events()[0]["note"] == "file caf?"
     assert harness.dropped() == {"invalid": 2}
+
+
+@pytest.mark.requirement("EV2", "EV6", "EV7")
+def test_the_numbers_of_the_recorder() -> None:
+    assert recorder_module.QUEUE_SIZE == 1000
+    assert (recorder_module.TRIES, recorder_module.PAUSE_SECONDS, recorder_module.PAUSE_SPREAD) == (
+        12,
+        10.0,
+        0.25,
+    )
+    assert recorder_module.FLUSH_SECONDS == 5.0
+    assert correlation_module.MAX_ENTRIES == 4096

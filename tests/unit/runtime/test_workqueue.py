@@ -204,6 +204,17 @@ def test_the_only_worker_waits_for_what_comes_first(queue: WorkQueue[str], clock
     worker.join(DEADLINE)
 
 
+@pytest.mark.requirement("WQ3")
+def test_a_delay_adds_nothing_to_what_is_ready(queue: WorkQueue[str], clock: VirtualClock) -> None:
+    queue.add("a", priority=LOW)
+    queue.add_after("a", 10, priority=5)
+    queue.add_rate_limited("a", priority=LOW)
+    assert queue.get() == Item("a", 5)
+    queue.done("a")
+    clock.advance(60)
+    assert len(queue) == 0
+
+
 @pytest.mark.requirement("WQ3", "WQ4")
 def test_an_earlier_time_keeps_the_higher_priority(queue: WorkQueue[str], clock: VirtualClock) -> None:
     queue.add_after("a", 20, priority=7)
