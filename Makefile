@@ -8,6 +8,8 @@ IMAGE ?= captf-manager:v0.1.0
 STAMP := $(VENV)/.installed
 # Processes that share the tests: one for each processor, four at most.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
+# Many images of Python set it, for images. Here hundreds of processes would each compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run runner test lint bench manifests lock image clean
