@@ -188,7 +188,7 @@ class PluginCredentials:
 
     def _begin(self) -> Errand[None]:
         if self._fetching is None:
-            self._fetching = Errand(self._refresh, "the credential plugin")
+            self._fetching = Errand(self._refresh, "credential-plugin", "the credential plugin")
         return self._fetching
 
     def _refresh(self) -> None:

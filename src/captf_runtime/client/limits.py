@@ -7,6 +7,7 @@ piece of an answer, for a plugin to hand out a token. The transport says once ho
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 import ssl
@@ -28,6 +29,9 @@ T = TypeVar("T")
 _SLICE: Final = (
     0.5  # a wait that no socket wakes looks at the time left, and so at the stop signal, this often
 )
+
+
+_numbers = itertools.count()
 
 
 class _Limit(threading.local):
@@ -120,14 +124,18 @@ class Errand(Generic[T]):
     wait for it to the end. Any number of threads may wait for the same errand.
 
     The thread ends when the call does: what is called has to have a limit of its own.
+
+    Args:
+        component: the thread is named `<component>-<n>`.
+        what: what the call is, for the error of who has waited too long.
     """
 
-    def __init__(self, call: Callable[[], T], name: str) -> None:
+    def __init__(self, call: Callable[[], T], component: str, what: str) -> None:
         self._call = call
-        self._name = name
+        self._what = what
         self._outcome: list[T] = []
         self._failure: Exception | None = None
-        self._thread = ManagedThread(self._run, name)
+        self._thread = ManagedThread(self._run, f"{component}-{next(_numbers)}")
         self._thread.start()
 
     def outcome(self) -> T:
@@ -139,7 +147,7 @@ class Errand(Generic[T]):
         """
         while not self._thread.ended.wait(min(max(seconds_left(), 0.0), _SLICE)):
             if seconds_left() <= 0:
-                raise TimeoutError(f"{self._name} takes too long")
+                raise TimeoutError(f"{self._what} takes too long")
         if self._failure is not None:
             raise self._failure
         return self._outcome[0]

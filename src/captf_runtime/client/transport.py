@@ -224,7 +224,7 @@ def _addresses(host: str, port: int) -> _AddressInfos:
     with _lookups_lock:
         lookup = _lookups.get((host, port))
         if lookup is None:
-            lookup = _lookups[host, port] = Errand(look_up, f"the lookup of {host}")
+            lookup = _lookups[host, port] = Errand(look_up, "lookup", f"the lookup of {host}")
     return lookup.outcome()
 
 

@@ -612,6 +612,7 @@ def test_a_lookup_without_an_answer_outlasts_neither_the_time_of_a_call_nor_a_st
             in_time(lambda: client.update(CONFIG_MAP, MAP, timeout=0.15), ConnectionFailed)
             eventually(lambda: lookups)
             assert len(lookups) == 1
+            assert sum(thread.name.startswith("lookup-") for thread in threading.enumerate()) == 1
             running = pool.submit(client.get, CONFIG_MAP, "a", "t")
             in_time(lambda: (client.close(), running.result(25)), Stopped)
         with Client(config) as client:
