@@ -46,7 +46,7 @@ def test_the_manager_outlives_an_outage_and_does_what_came_in_the_meantime(stage
             story.delete(TERRAFORM_MACHINE, first)
             story.create_machine(second)
             threading.Event().wait(OUTAGE)
-            assert gateway.refused > 0
+            wait_until(lambda: gateway.refused, "the manager tries to reach the API server")
             assert manager.process.poll() is None
             operations = [view_job(job).op for job in stage.client.list(JOB, story.namespace).items]
             assert "destroy" not in operations, "it acted without an API server"
