@@ -68,6 +68,7 @@ _OWN, _CAPI = TERRAFORM_PLAN.group, CLUSTER.group
 NOT_LIVED: dict[tuple[str, str, str], str] = {
     ("", "pods", "get"): "the pod that a state lock names",
     **{("", "events", verb): "Events of API servers before events.k8s.io/v1" for verb in ("create", "patch")},
+    ("events.k8s.io", "events", "patch"): "an event that is told again, if it comes to that",
     ("batch", "jobs", "delete"): "the history limits and Jobs that are stuck",
     (RBAC, "clusterroles", "bind"): "asked by the API server itself, when the runner's binding is made",
     **{(_CAPI, "machines", verb): "remediation" for verb in ("get", "patch")},
