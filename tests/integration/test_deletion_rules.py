@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from tests.belongings import (
     complete,
@@ -16,12 +18,12 @@ from tests.belongings import (
 )
 from tests.deletion_case import Case
 from tests.situations import found_retained
-from tests.world import IDENTITY, TEAM, World
+from tests.world import IDENTITY, TEAM, Outcome, World
 
 from captf_controllers.api import labels, names
 from captf_controllers.api.kinds import CLUSTER
 from captf_runtime.client.errors import ApiError
-from captf_runtime.objects import JOB, ROLE_BINDING, SECRET, labels_of, name_of, owner_references
+from captf_runtime.objects import JOB, ROLE_BINDING, SECRET, format_time, labels_of, name_of, owner_references
 from captf_runtime.testing.faults import Action, Match, conflict, forbidden, internal_error
 
 FOREGROUND = "foregroundDeletion"
@@ -421,6 +423,24 @@ def test_a_paused_deletion_still_counts_its_job(case: Case) -> None:
     case.reconcile()
     case.reconcile()
     assert case.released
+
+
+# What a failed destroy says
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"), [("deadline", "JobDeadlineExceeded"), ("failed", "JobFailed")]
+)
+def test_the_event_of_a_failed_destroy_names_the_next_attempt_once(
+    case: Case, outcome: Outcome, reason: str
+) -> None:
+    case.destroying()
+    case.end(outcome)
+    case.reconcile()
+    (note,) = case.notes(reason)
+    assert "retried not before " in note
+    assert note.count(format_time(case.world.clock.now() + timedelta(seconds=60))) == 1
+    assert "Next attempt" in case.message("ApplyJobSucceeded")
 
 
 # A step that fails

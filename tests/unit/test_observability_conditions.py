@@ -13,15 +13,18 @@ from captf_controllers.api.workspace import Condition
 from captf_controllers.observability.conditions import (
     MAX_MESSAGE_BYTES,
     Conditions,
+    before_next_attempt,
     changed,
     clamp,
     first_visit,
     job_in_message,
     job_message,
+    next_attempt,
     ready_inputs,
     set_gate_stop,
     set_ready,
     summarize_ready,
+    without_next_attempt,
 )
 
 NOW = datetime(2026, 9, 25, 12, 0, 0, 123456, tzinfo=UTC)
@@ -35,6 +38,15 @@ def good(kind: str, provisioned: bool) -> Conditions:
         status = types.FALSE if type_ == types.DELETING else types.TRUE
         conditions = conditions.set(type_, status, "Fine", now=NOW)
     return conditions
+
+
+@pytest.mark.parametrize("at", ["2026-01-01T00:01:00Z", ""])
+def test_only_the_managers_own_sentence_on_the_next_attempt_is_left_out(at: str) -> None:
+    said = "Job x: step destroy failed: throttled. Next attempt in 5s. Next attempt after that in 9s."
+    message = f"{said}{next_attempt(at)} Ways out: two."
+    assert without_next_attempt(message) == f"{said} Ways out: two."
+    assert before_next_attempt(message) == said
+    assert without_next_attempt(said) == said
 
 
 def test_the_transition_time_follows_the_status_alone() -> None:

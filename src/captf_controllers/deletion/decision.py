@@ -15,6 +15,7 @@ from typing import Literal
 from captf_controllers.deletion import abandon, dependents, holds, obstacles, ways_out
 from captf_controllers.deletion.facts import EarlyFacts, Facts, Obstacle, Subject
 from captf_controllers.deletion.ways_out import Way
+from captf_controllers.observability.conditions import before_next_attempt, next_attempt
 from captf_controllers.observability.observation import Observation
 from captf_runtime.queue import policies
 
@@ -121,14 +122,12 @@ def failed_destroy(facts: Facts) -> Observation:
     """``ApplyJobSucceeded`` of a destroy in backoff: what failed, when the next attempt is due, the exits."""
     exits = ways_out.listed(*_ways_of_failed_destroy(facts.subject))
     message = facts.last_destroy_message or "the last destroy failed"
-    marker = " Next attempt "
-    message = message.partition(marker)[0].rstrip(".:; ")
-    due = f" not before {facts.next_attempt}" if facts.next_attempt else ""
+    message = before_next_attempt(message).rstrip(".:; ")
     return Observation(
         "ApplyJobSucceeded",
         "False",
         facts.last_destroy_failure or "DestroyFailed",
-        f"{message}.{marker}{due.strip() or 'after the backoff'}. {exits}.",
+        f"{message}.{next_attempt(facts.next_attempt)} {exits}.",
     )
 
 

@@ -211,6 +211,25 @@ def job_message(job: str, detail: str = "") -> str:
     return f"Job {job}: {detail}" if detail else f"Job {job}"
 
 
+# A runtime may speak of its own next attempt: the whole sentence is looked for.
+_NEXT_ATTEMPT: Final = re.compile(r" Next attempt (?:not before [0-9TZ:.-]+|after the backoff)\.(?= |$)")
+
+
+def next_attempt(at: str) -> str:
+    """Return the sentence, with a space before it, that says when what failed is tried again; `at` is "" if unknown."""
+    return f" Next attempt {f'not before {at}' if at else 'after the backoff'}."
+
+
+def before_next_attempt(message: str) -> str:
+    """Return what a message says before the sentence of `next_attempt`."""
+    return _NEXT_ATTEMPT.split(message, maxsplit=1)[0]
+
+
+def without_next_attempt(message: str) -> str:
+    """Return a message without the sentence of `next_attempt`."""
+    return _NEXT_ATTEMPT.sub("", message, count=1)
+
+
 def job_in_message(message: str) -> str | None:
     """Return the Job that a message made by `job_message` is about, None when it is about none."""
     if not message.startswith("Job "):

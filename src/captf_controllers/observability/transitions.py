@@ -21,6 +21,7 @@ from captf_controllers.observability.conditions import (
     changed,
     clamp,
     job_in_message,
+    without_next_attempt,
 )
 
 EventType = Literal["Normal", "Warning"]
@@ -258,6 +259,7 @@ def _with_retry(now: Condition, job: JobReport) -> str:
     note = condition_note(now)
     if not job.retry_note:
         return note
+    note = without_next_attempt(note)
     # What a runtime said ends as it likes: with a full stop, a colon, or nothing.
     tail = f"; {job.retry_note}"
     return clamp(note.rstrip(".:; "), MAX_NOTE_BYTES - len(tail.encode())) + tail
