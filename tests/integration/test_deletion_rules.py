@@ -505,6 +505,29 @@ def test_an_orphaning_deletion_leaves_no_credentials_behind(case: Case) -> None:
     assert len(case.notes("MirrorRemoved")) == 1
 
 
+@pytest.mark.acceptance("CG13")
+@pytest.mark.parametrize("early", [True, False])
+def test_an_orphaning_deletion_leaves_no_backups_behind(case: Case, early: bool) -> None:
+    """Left behind they would make a new object of the name look like one that lost its state."""
+    case.provision()
+    case.delete(keep=False, policy="Orphan")
+    if early:
+        case.world.step()
+    case.reconcile()
+    case.world.step()
+    case.reconcile()
+    case.end()
+    for _ in range(3):
+        if case.world.find(case.kind, case.name) is not None:
+            case.reconcile()
+    assert case.world.find(case.kind, case.name) is None
+    case.world.step()
+    assert case.backups() == []
+    case.world.add(case.kind, case.name, cluster=case.cluster)
+    case.settle()
+    assert case.says("StateReadable") == "Unknown/StateNotFound"
+
+
 def lose_owner(case: Case, op: str) -> str:
     """The Job that runs is the object's no more, as after ``kubectl delete --cascade=orphan``; its name."""
     job = name_of(case.job(op))

@@ -13,12 +13,14 @@ from datetime import datetime
 
 from captf_controllers.api import names
 from captf_controllers.api.kinds import GROUP
+from captf_controllers.api.owner import Owner
 from captf_controllers.deletion import retain
 from captf_controllers.deletion.decision import CleanupMode
 from captf_controllers.deletion.secrets import ObjectNames, find_kept, list_states
 from captf_controllers.identity.mirror import MirrorResult, drop_mirror_owner
 from captf_controllers.jobs.lease_memory import LeaseMemory
 from captf_controllers.jobs.leases import LeaseOwner, LiveLease, delete_leases, live_run_lease
+from captf_controllers.state.ownership import repair_owners
 from captf_runtime.client.errors import NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.objects import LEASE, SECRET, Kind, Object, name_of
@@ -93,21 +95,26 @@ def clean_up(
         kept = keep_secrets(client, target)
         _delete_state_lock(client, target.names)
     elif mode != "released":
-        delete_state(client, target.names)
+        delete_state(client, target)
         _delete_inputs(client, target.names)
     _delete_secret(client, target.names, names.plan_key_secret(target.names.kind, target.names.name))
     delete_leases(client, target.lease_owner)
     return _leave_mirror(client, target, kept)
 
 
-def delete_state(client: Verbs, target: ObjectNames) -> None:
+def delete_state(client: Verbs, target: Target) -> None:
     """Delete every state chunk one by one, then the backend's lock Lease.
 
-    Neither Terraform nor OpenTofu ever deletes its own state: a destroy empties it.
+    Neither Terraform nor OpenTofu ever deletes its own state: a destroy empties it. Chunks that lost their owner tell
+    of a deletion with ``--cascade=orphan``; then the backups get theirs back, or they would stay behind and a new
+    object of the name would look like one that lost its state.
     """
-    for secret in list_states(client, target):
-        _delete(client, SECRET, target.namespace, name_of(secret))
-    _delete_state_lock(client, target)
+    states = list_states(client, target.names)
+    owner = Owner(target.names.kind, target.names.namespace, target.names.name, target.uid)
+    repair_owners(client, owner, states=states, others=(), skip_states=True)
+    for secret in states:
+        _delete(client, SECRET, target.names.namespace, name_of(secret))
+    _delete_state_lock(client, target.names)
 
 
 def keep_secrets(client: Verbs, target: Target) -> Kept:
