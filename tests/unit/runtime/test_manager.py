@@ -301,6 +301,99 @@ def test_past_the_grace_period_the_rest_is_named_and_nothing_released(
     stuck.set()
 
 
+@pytest.mark.requirement("MG4", "LE9")
+@pytest.mark.parametrize("stuck_group", [Group.OTHERS, Group.CACHES, Group.WEBHOOKS, Group.HTTP])
+def test_whatever_is_stuck_nothing_is_released(stuck_group: Group) -> None:
+    client = MemoryClient()
+    events: list[str] = []
+    stuck = threading.Event()
+    before = set(threading.enumerate())
+    manager = Manager(
+        client=client, leader_election=LeaderElectionConfig("system", "leader"), grace_period=0.3
+    )
+    all_groups(manager, events, **{stuck_group.name: {"until": stuck}})
+    runner = Runner(manager)
+    eventually(lambda: "+leaders" in events)
+    assert runner.end() == 1
+    electing = [thread for thread in set(threading.enumerate()) - before if "election" in thread.name]
+    for thread in electing:
+        thread.join(DEADLINE)
+    assert client.objects[LEASE_KEY]["spec"]["holderIdentity"] == manager.identity
+    assert not manager.is_leader
+    stuck.set()
+
+
+@pytest.mark.requirement("MG4", "LE9")
+def test_a_release_that_hangs_is_no_clean_end() -> None:
+    client = MemoryClient()
+    release = threading.Event()
+    manager = Manager(
+        client=client, leader_election=LeaderElectionConfig("system", "leader"), grace_period=0.3
+    )
+    runner = Runner(manager)
+    eventually(lambda: manager.is_leader)
+
+    def hang(verb: str, kind: Kind) -> None:
+        release.wait(DEADLINE)
+
+    client.before = hang
+    assert runner.end() == 1
+    assert not manager.is_leader
+    release.set()
+
+
+@pytest.mark.requirement("MG4", "G3")
+def test_one_that_is_not_the_leader_stops_at_once() -> None:
+    client = MemoryClient()
+    tried = threading.Event()
+
+    def fail(verb: str, kind: Kind) -> None:
+        tried.set()
+        raise TransportError("refused", ambiguous=False)
+
+    client.before = fail
+    # Far longer than this test waits.
+    manager = Manager(
+        client=client, leader_election=LeaderElectionConfig("system", "leader"), grace_period=1000
+    )
+    runner = Runner(manager)
+    assert tried.wait(DEADLINE)
+    assert runner.end() == 0
+
+
+@pytest.mark.requirement("MG1", "MG4", "G3")
+@pytest.mark.parametrize("waits_for", ["webhooks", "cache", "others"])
+def test_a_stop_while_starting_starts_nothing_more(waits_for: str) -> None:
+    events: list[str] = []
+
+    class NeverReady(Part):
+        def run(self, stop: threading.Event) -> None:
+            self.events.append(f"+{self.name}")
+            stop.wait(DEADLINE)
+            self.events.append(f"-{self.name}")
+
+    class NeverFull(PartCache):
+        def wait_for_sync(self, timeout: float) -> None:
+            assert self.stop is not None
+            self.events.append("+cache")
+            self.stop.wait(DEADLINE)
+            raise TimeoutError("stopped before it was full")
+
+    caches = [NeverFull("filling", events)] if waits_for == "cache" else []
+    manager = Manager(caches=caches)
+    for group in Group:
+        part = NeverReady if group.name.lower() == waits_for else Part
+        manager.add(part(group.name.lower(), events), group=group)
+    runner = Runner(manager)
+    eventually(lambda: f"+{waits_for}" in events)
+    assert runner.end() == 0
+    assert manager.failures == []
+    order = ["http", "webhooks", "caches", "others", "leaders"]
+    reached = order.index("webhooks" if waits_for == "cache" else waits_for)
+    started = [event[1:] for event in events if event[0] == "+" and event[1:] in order]
+    assert started == order[: reached + 1]
+
+
 @pytest.mark.requirement("MG4")
 def test_caches_answer_until_the_leaders_have_ended() -> None:
     events: list[str] = []
@@ -340,11 +433,15 @@ def test_a_handler_that_hangs_is_named_and_nothing_released(
             leader_election=LeaderElectionConfig("system", "leader"),
             grace_period=0.2,
         )
+        before = set(threading.enumerate())
         runner = Runner(manager)
         eventually(lambda: manager.is_leader)
         informer.add_handler(hang, name="hang")
         assert hanging.wait(DEADLINE)
         assert runner.end() == 1
+        electing = [thread for thread in set(threading.enumerate()) - before if "election" in thread.name]
+        for thread in electing:
+            thread.join(DEADLINE)  # what it has to say to the server has been said
         line = next(line for line in logs() if line["msg"] == "did not end within the grace period")
         assert line["runnable"] == "cache-0"
         assert "release.wait" in line["stack"]
