@@ -14,7 +14,7 @@ from tests.situations import DELETIONS, LIVE, LOCK_HOLDER
 from tests.world import OUTPUTS, TEAM, Outcome, World
 
 from captf_controllers.api import names
-from captf_runtime.objects import SECRET, name_of
+from captf_runtime.objects import JOB, SECRET, name_of
 from captf_runtime.testing.faults import Match, forbidden
 
 MARKER = "m4rker-of-a-secret"
@@ -194,6 +194,29 @@ class TestRestore:
         assert answer.code == 0, answer.text
         assert "that request is withdrawn first" in answer.text
         assert "Serial 1 is restored." in answer.text
+
+    def test_what_is_said_of_an_earlier_request_is_no_answer(self, captf: CommandLine, case: Case) -> None:
+        DELETIONS["restore not found"](case)
+        answer = captf.run(
+            "state", "restore", case.kind, case.name, "--serial", "1", "-y", between=manager(case)
+        )
+        assert answer.code == 0, answer.text
+        assert "Serial 1 is restored." in answer.text
+
+    def test_an_earlier_restore_whose_job_is_gone_is_no_answer(self, captf: CommandLine, case: Case) -> None:
+        case.provision()
+        case.restore(1)
+        case.settle()
+        case.end()
+        case.settle()
+        for job in case.jobs("restore"):
+            case.world.client.delete(JOB, name_of(job), TEAM, propagation_policy="Background")
+        assert case.says("RestoreJobSucceeded") == "True/StateRestored"
+        answer = captf.run(
+            "state", "restore", case.kind, case.name, "--serial", "1", "-y", between=manager(case, "failed")
+        )
+        assert answer.code == 1
+        assert "is not restored again" in answer.text
 
     def test_without_waiting(self, captf: CommandLine, case: Case) -> None:
         DELETIONS["state lost"](case)

@@ -18,6 +18,7 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import labels, names, reasons
 from captf_controllers.api.kinds import workload_kind
 from captf_controllers.api.owner import Owner
+from captf_controllers.api.workspace import Condition
 from captf_controllers.cli import inventory
 from captf_controllers.cli.connection import Connection, one_line
 from captf_controllers.cli.diagnosis import age
@@ -243,11 +244,12 @@ def restore(connection: Connection, target: Target, serial: int, wish: Wish, pau
     if found.status.last_restored_serial == serial:
         _forget(connection, found, follower)
     earlier = frozenset(view.name for view in found.views if view.op == "restore")
+    before = found.conditions.get(types.RESTORE_JOB_SUCCEEDED)
     _annotate(connection, found, str(serial))
     click.echo(f"{keys.RESTORE_STATE}={serial} is set.")
     if not wish.wait:
         return
-    answer = follower.until(lambda now: _outcome(now, serial, earlier))
+    answer = follower.until(lambda now: _outcome(now, serial, earlier, before))
     if answer is None:
         click.echo("The object is gone: it was deleted, which follows a restore during a deletion.")
     elif answer:
@@ -351,11 +353,11 @@ def _annotate(connection: Connection, found: Examination, value: str | None) -> 
     )
 
 
-def _outcome(now: Examination, serial: int, earlier: frozenset[str]) -> str | None:
+def _outcome(now: Examination, serial: int, earlier: frozenset[str], before: Condition | None) -> str | None:
     """What came of the request: "" for a success, the failure, or None while it is under way.
 
     The Job of this request is the one that was not there before; when it is pruned already the condition
-    still names it.
+    still names it. The condition that was there ``before`` is about an earlier request.
     """
     said = now.conditions.get(types.RESTORE_JOB_SUCCEEDED)
     for view in now.views:
@@ -366,9 +368,9 @@ def _outcome(now: Examination, serial: int, earlier: frozenset[str]) -> str | No
         if view.phase is JobPhase.SUCCEEDED:
             return ""
         # The manager's next pass says on the condition why it failed.
-        told = said is not None and job_in_message(said.message) == view.name
+        told = said is not None and said != before and job_in_message(said.message) == view.name
         return one_line(said.message) if said is not None and told else None
-    if said is None:
+    if said is None or said == before:
         return None
     if said.reason == reasons.RESTORE_BACKUP_NOT_FOUND:
         return one_line(said.message)
