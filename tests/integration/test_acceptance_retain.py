@@ -126,6 +126,20 @@ def test_a_policy_that_is_set_at_the_last_moment_stops_the_destroy(case: Case) -
     assert case.created_jobs()[1:] == []
 
 
+@pytest.mark.acceptance("RA15")
+def test_a_policy_that_is_set_at_the_last_moment_stops_a_restore(case: Case) -> None:
+    case.provision()
+    lose_state(case)
+    case.delete()
+    assert case.reconcile() == 60
+    case.restore(1)
+    at_the_first_write(case, lambda: case.spec(deletionPolicy="Retain"))
+    assert case.reconcile() == 5
+    assert case.jobs("restore") == []
+    assert case.reconcile() == 0
+    assert case.released
+
+
 @pytest.mark.acceptance("RA3", "RA5")
 @pytest.mark.parametrize("kind", ["TerraformMachine", "TerraformMachinePool"])
 @pytest.mark.parametrize("spec", [{"deletionPolicy": "Retain"}, {"defaults": {"deletionPolicy": "Retain"}}])

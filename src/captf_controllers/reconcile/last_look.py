@@ -10,22 +10,22 @@ from captf_controllers.api.annotations import ABANDON_INFRASTRUCTURE, PAUSED
 from captf_controllers.api.cluster import TerraformClusterSpec
 from captf_controllers.api.kinds import CLUSTER, TERRAFORM_CLUSTER
 from captf_controllers.api.typed import spec_of
-from captf_controllers.api.workspace import Operation
 from captf_controllers.reconcile import config as configuration
 from captf_controllers.reconcile.scope import Scope
 from captf_runtime.client.errors import NotFound
 from captf_runtime.objects import Object, annotations_of, is_deleting, name_of, uid_of
 
 
-def start_unwanted(scope: Scope, operation: Operation) -> bool:
+def start_unwanted(scope: Scope) -> bool:
     """Whether a Job that is about to be created is not wanted any more.
 
-    Because the object was paused or deleted, is another one of its name, or is to be retained instead of destroyed.
+    Because the object was paused or deleted, is another one of its name, or is to be retained and not to be destroyed,
+    nor restored for that.
     """
-    live = scope.client.get(scope.kind, scope.name, scope.namespace, metadata_only=operation != "destroy")
+    live = scope.client.get(scope.kind, scope.name, scope.namespace, metadata_only=not scope.deleting)
     if uid_of(live) != scope.uid or is_deleting(live) != scope.deleting:
         return True
-    return _paused(scope, live) or (operation == "destroy" and _retained(scope, live))
+    return _paused(scope, live) or (scope.deleting and _retained(scope, live))
 
 
 def abandon_unwanted(scope: Scope) -> bool:

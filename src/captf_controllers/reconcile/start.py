@@ -125,7 +125,7 @@ def _start(
     if acquired.took_over_from:
         scope.ctx.logger.info("lease taken over", job=job_request.name, holders=acquired.took_over_from)
     early_writes.set_block_move(scope)
-    if last_look.start_unwanted(scope, request.operation):
+    if last_look.start_unwanted(scope):
         early_writes.clear_block_move(scope)
         give_back_if_no_job(scope.client, lease, acquired.leases)
         return Outcome(requeue_after=policies.LAG.delay())
