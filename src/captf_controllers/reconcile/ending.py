@@ -149,7 +149,6 @@ def _facts(
     return Facts(
         early=early,
         policy=gathered.config.deletion_policy,
-        adopt_retained=bool(scope.spec.adopt_retained_state),
         has_state=view.state is not None,
         hold=view.hold,
         abandon=scope.annotation(keys.ABANDON_INFRASTRUCTURE),
