@@ -113,6 +113,7 @@ def hold_lease(case: Case, name: str, holder: str, *, which: str = "run", **owne
             "labels": {labels.LEASE: which, labels.MANAGED: "true", **names.owner_labels(kind, named)},
             "annotations": {
                 keys.LEASE_OP: "destroy",
+                keys.LEASE_OWNER: named,
                 keys.LEASE_ACQUIRED_AT: format_time(case.world.clock.now()),
             },
         },

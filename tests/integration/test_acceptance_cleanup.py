@@ -48,7 +48,7 @@ from captf_runtime.objects import (
     name_of,
     owner_references,
 )
-from captf_runtime.testing.faults import Match, conflict, forbidden, internal_error
+from captf_runtime.testing.faults import Match, conflict, error, forbidden, internal_error
 from captf_runtime.testing.waiting import eventually
 
 RELEASES = {
@@ -155,10 +155,17 @@ def test_cleanup_runs_after_a_destroy_with_nothing_to_destroy_and_on_abandon(cas
     else:
         case.provision()
         (end_by_destroy if end == "destroyed" else end_by_abandon)(case)
+    assert case.name in (mirror_owners(case.world) or [])
+    if end != "destroyed":
+        hold_lease(case, names.run_lease(case.suffix), "captf-dead")
+        case.advance(61)
     case.reconcile()
     assert case.released
     assert case.states() == []
     assert not records(case) & stored(case.world, SECRET)
+    assert case.own_leases() == []
+    assert names.state_lock_lease(case.suffix) not in case.world.leases()
+    assert case.name not in (mirror_owners(case.world) or [])
 
 
 @pytest.mark.acceptance("CG2")
@@ -344,6 +351,71 @@ def test_leases_of_a_dead_holder_go_with_the_cluster(cluster_case: Case) -> None
     case.reconcile()
     assert case.released
     assert case.own_leases() == []
+
+
+@pytest.mark.acceptance("CG10")
+@pytest.mark.parametrize("step", ["state", "lock", "inputs", "run lease"])
+def test_what_goes_meanwhile_stops_no_step(case: Case, step: str) -> None:
+    case.provision()
+    end_by_abandon(case)
+    case.world.write_state(case.kind, case.name, payload=b"broken", cluster=case.cluster)
+    hold_lease(case, names.run_lease(case.suffix), "captf-dead")
+    case.advance(61)
+    resource, name = {
+        "state": ("secrets", names.state_secret(case.suffix)),
+        "lock": ("leases", names.state_lock_lease(case.suffix)),
+        "inputs": ("secrets", case.inputs_secrets[0]),
+        "run lease": ("leases", names.run_lease(case.suffix)),
+    }[step]
+    case.world.server.faults.add(
+        Match(verb="delete", resource=resource, name=name), error(404, "NotFound"), times=1
+    )
+    assert case.reconcile() == 0
+    assert case.released
+    assert releases(case)[-1] == "InfrastructureAbandoned"
+
+
+class Namesake(Case):
+    """An object that is called as its TerraformCluster is."""
+
+    @property
+    def name(self) -> str:
+        return "prod"
+
+
+def everything_of_others(case: Case) -> dict[str, str]:
+    """What is in the namespace and not this object's, with its versions; the mirror is everybody's."""
+    own = {*kept_for(case), f"Secret/{MIRROR}"}
+    found = {}
+    for kind in (SECRET, LEASE, JOB):
+        for item in case.world.client.list(kind, TEAM).items:
+            if f"{kind.kind}/{name_of(item)}" not in own:
+                found[f"{kind.kind}/{name_of(item)}"] = item["metadata"]["resourceVersion"]
+    return found
+
+
+@pytest.mark.acceptance("CG8")
+@pytest.mark.parametrize("end", ["destroyed", "abandoned", "retained"])
+@pytest.mark.parametrize("kind", ["TerraformMachine", "TerraformMachinePool"])
+def test_objects_of_its_name_and_of_another_kind_keep_everything(world: World, kind: str, end: str) -> None:
+    every = [Namesake(world, each) for each in sorted(KINDS)]
+    for each in every:
+        world.provisioned(each.kind, each.name)
+        complete(each)
+        hold_lease(each, names.run_lease(each.suffix), "captf-dead")
+    world.advance(61)
+    case = Namesake(world, kind)
+    before = everything_of_others(case)
+    assert len({name for name in before if name.startswith("Lease/")}) == 4, "the others' locks and leases"
+    if end == "retained":
+        case.spec(deletionPolicy="Retain")
+        case.delete()
+    else:
+        (end_by_destroy if end == "destroyed" else end_by_abandon)(case)
+    assert case.reconcile() == 0
+    assert case.released
+    assert case.own_leases() == []
+    assert everything_of_others(case) == before
 
 
 @pytest.mark.acceptance("CG9")
@@ -538,6 +610,19 @@ def test_backups_are_left_to_the_collector(case: Case, end: str) -> None:
     force_gone(case)
     case.world.step()
     assert case.backups() == []
+
+
+@pytest.mark.acceptance("CG13")
+def test_no_backup_is_taken_or_pruned_while_deleting(case: Case) -> None:
+    """A destroy that stopped half-way wrote the state; what was there before it is the way back."""
+    case.provision()
+    backups = {name_of(backup): backup["metadata"]["resourceVersion"] for backup in case.backups()}
+    case.delete()
+    assert case.reconcile() == 60
+    case.world.write_state(case.kind, case.name, resources=1, cluster=case.cluster)
+    case.end("failed")
+    assert case.reconcile() == 60
+    assert {name_of(item): item["metadata"]["resourceVersion"] for item in case.backups()} == backups
 
 
 @pytest.mark.acceptance("CG14")

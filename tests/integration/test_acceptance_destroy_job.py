@@ -813,6 +813,23 @@ def test_an_interruption_neither_counts_nor_ends_a_count(case: Case) -> None:
     assert case.fail(1) == [120]
 
 
+@pytest.mark.acceptance("DJ23", "HD25")
+def test_an_interruption_leaves_what_an_earlier_failure_says(case: Case) -> None:
+    """Also when the Job that failed is gone, and with it all that could tell of the failure again."""
+    failed = case.destroying()
+    assert case.fail(1) == [60]
+    told = case.message("ApplyJobSucceeded")
+    assert name_of(failed) in told
+    case.advance(60)
+    assert case.reconcile() == 60
+    case.world.client.delete(JOB, name_of(failed), TEAM, propagation_policy="Background")
+    case.world.step()
+    case.end("interrupted")
+    assert case.reconcile() == 60
+    assert case.says("ApplyJobSucceeded") == "False/DestroyFailed"
+    assert name_of(failed) in case.message("ApplyJobSucceeded")
+
+
 @pytest.mark.acceptance("DJ24")
 def test_the_backoff_doubles_up_to_ten_minutes(case: Case) -> None:
     case.destroying(jobs={"failedJobsHistoryLimit": 10})

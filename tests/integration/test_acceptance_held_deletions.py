@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 from tests import state_secrets
 from tests.deletion_case import KINDS, Case, arguments_of
+from tests.situations import destroyed_and_brought_back, destroyed_nothing
 from tests.world import IDENTITY, OPERATOR, OUTPUTS, TEAM, Outcome, World
 
 from captf_controllers.api import annotations as keys
@@ -518,6 +519,33 @@ def test_ownerless_with_a_state_is_destroyed(case: Case) -> None:
     case.delete()
     assert case.reconcile() == 60
     assert case.job("destroy")
+
+
+# A destroy that succeeded on nothing
+
+
+@pytest.mark.acceptance("HD1")
+def test_a_destroy_of_another_state_destroyed_nothing(case: Case) -> None:
+    destroyed_nothing(case)
+    (job,) = case.jobs("destroy")
+    assert case.reconcile() == 60
+    assert not case.released
+    assert case.says("StateReadable") == "False/StateLost"
+    assert f"destroy Job {name_of(job)} found nothing to destroy in it" in case.message("StateReadable")
+    assert case.says("ApplyJobSucceeded") == "False/DestroyFailed"
+    assert "Destroyed" not in case.reasons()
+    assert case.backups() != []
+    case.restore(1)
+    assert case.reconcile() == 60
+    assert case.job("restore")
+
+
+@pytest.mark.acceptance("HD1")
+def test_a_state_that_was_brought_back_is_destroyed(case: Case) -> None:
+    destroyed_and_brought_back(case)
+    assert case.reconcile() == 60
+    assert not case.released
+    assert len(case.jobs("destroy")) == 2
 
 
 # Each reason

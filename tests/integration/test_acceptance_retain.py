@@ -15,6 +15,7 @@ from tests.belongings import (
     hold_lease,
     lose_state,
     mirror_owners,
+    reference_to,
     requests,
     spoil_state,
     stored,
@@ -38,7 +39,7 @@ from captf_runtime.objects import (
     owner_references,
     resource_version_of,
 )
-from captf_runtime.testing.faults import Match, internal_error
+from captf_runtime.testing.faults import Match, error, internal_error
 
 OTHER_OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "bystander", "uid": "11111111-0000"}
 
@@ -385,6 +386,19 @@ def test_references_of_others_stay(case: Case) -> None:
         assert labels_of(secret)[labels.RETAINED_FROM_UID] == uid
 
 
+@pytest.mark.acceptance("RA10")
+def test_a_reference_that_is_missing_is_not_put_back(case: Case) -> None:
+    """A Retain takes the references off; one that somebody else took off is no more in its way."""
+    case.provision(deletionPolicy="Retain")
+    for secret in case.states():
+        case.world.client.patch(SECRET, name_of(secret), {"metadata": {"ownerReferences": None}}, TEAM)
+    case.delete()
+    assert case.reconcile() == 0
+    assert case.released
+    assert "OwnerReferencesRepaired" not in case.reasons()
+    assert retained_uids(case) == {case.uid}
+
+
 @pytest.mark.acceptance("RA12")
 def test_the_event_counts_what_was_kept(case: Case) -> None:
     case.provision()
@@ -713,6 +727,40 @@ def test_retained_secrets_are_found_though_their_state_does_not_read(case: Case,
     assert uid in case.message("StateReadable")
 
 
+@pytest.mark.acceptance("RA22")
+@pytest.mark.parametrize("left", ["inputs", "backups", "state"])
+def test_what_is_left_of_retained_secrets_is_found(case: Case, left: str) -> None:
+    """Somebody deleted the others; each of them alone says whose infrastructure this is."""
+    uid = retain(case)
+    inputs = [item for item in kept_secrets(case) if name_of(item) in case.inputs_secrets]
+    groups = {"inputs": inputs, "backups": case.backups(), "state": case.states()}
+    for group, secrets in groups.items():
+        assert secrets
+        if group != left:
+            case.remove_secrets(secrets)
+    before = versions(case)
+    jobs = case.created_jobs()
+    recreate(case)
+    assert case.settle() == 60
+    assert case.says("StateReadable") == "False/RetainedStateFound"
+    assert uid in case.message("StateReadable")
+    case.delete()
+    assert case.reconcile() == 0
+    assert case.released
+    assert versions(case) == before
+    assert created_since(case, jobs) == []
+
+
+@pytest.mark.acceptance("RA14")
+def test_a_secret_that_goes_meanwhile_is_nothing_to_keep(case: Case) -> None:
+    case.provision(deletionPolicy="Retain")
+    case.delete()
+    match = Match(verb="patch", resource="secrets", name=case.inputs_secrets[0])
+    case.world.server.faults.add(match, error(404, "NotFound"), times=1)
+    assert case.reconcile() == 0
+    assert case.released
+
+
 @pytest.mark.acceptance("RA25")
 def test_the_message_names_both_exits(case: Case) -> None:
     uid = retain(case)
@@ -952,6 +1000,29 @@ def test_a_holding_object_without_an_owner_says_whose_inputs_it_found(case: Case
 
 
 @pytest.mark.acceptance("RA32")
+def test_a_holding_object_takes_what_is_its_own_along(case: Case) -> None:
+    """Its plan key, its leases and its place among the mirror's owners; the earlier object's Secrets stay."""
+    retain(case)
+    before = versions(case)
+    recreate(case)
+    case.settle()
+    complete(case)
+    hold_lease(case, names.run_lease(case.suffix), "captf-dead")
+    case.advance(61)
+    if mirror_owners(case.world) is not None:
+        owners = case.world.client.get(SECRET, MIRROR, TEAM)["metadata"]["ownerReferences"]
+        owners = {"metadata": {"ownerReferences": [*owners, reference_to(case)]}}
+        case.world.client.patch(SECRET, MIRROR, owners, TEAM)
+    case.delete()
+    assert case.reconcile() == 0
+    assert case.released
+    assert not case.has_secret(names.plan_key_secret(case.kind, case.name))
+    assert names.run_lease(case.suffix) not in case.world.leases()
+    assert case.name not in (mirror_owners(case.world) or [])
+    assert versions(case) == before
+
+
+@pytest.mark.acceptance("RA32")
 def test_a_deleting_object_that_adopts_destroys_what_it_adopted(case: Case) -> None:
     retain(case)
     recreate(case)
@@ -1019,6 +1090,24 @@ def test_backups_of_an_earlier_object_are_left_to_the_collector(case: Case) -> N
     assert case.backups() == []
     case.settle()
     assert len(case.jobs("apply")) == 1
+
+
+@pytest.mark.acceptance("RA14")
+def test_a_retain_cut_short_leaves_what_is_done(case: Case) -> None:
+    """The next pass finds the Secrets labelled and writes none of them again, not even for a moment."""
+    case.provision()
+    case.spec(deletionPolicy="Retain")
+    case.delete()
+    resource = f"{case.kind.lower()}s"
+    case.world.server.faults.add(
+        Match(verb="patch", resource=resource, name=case.name, subresource=""), internal_error(), times=1
+    )
+    with pytest.raises(ApiError):
+        case.reconcile()
+    before = versions(case)
+    assert case.reconcile() == 0
+    assert case.released
+    assert versions(case) == before
 
 
 @pytest.mark.acceptance("RA14")

@@ -23,7 +23,16 @@ from tests.world import IDENTITY, TEAM, Outcome, World
 from captf_controllers.api import labels, names
 from captf_controllers.api.kinds import CLUSTER
 from captf_runtime.client.errors import ApiError
-from captf_runtime.objects import JOB, ROLE_BINDING, SECRET, format_time, labels_of, name_of, owner_references
+from captf_runtime.objects import (
+    JOB,
+    LEASE,
+    ROLE_BINDING,
+    SECRET,
+    format_time,
+    labels_of,
+    name_of,
+    owner_references,
+)
 from captf_runtime.testing.faults import Action, Match, conflict, forbidden, internal_error
 
 FOREGROUND = "foregroundDeletion"
@@ -112,12 +121,75 @@ def test_the_name_of_a_cluster_that_is_gone_still_counts(cluster_case: Case) -> 
     assert case.jobs("destroy") == []
 
 
+def test_machines_of_another_cluster_do_not_count(cluster_case: Case) -> None:
+    case = cluster_case
+    case.provision()
+    case.world.ensure_cluster("prod")
+    case.world.add("TerraformMachine", "m1", cluster="prod")
+    case.world.add("TerraformMachinePool", "p1", cluster="prod")
+    case.delete()
+    assert case.reconcile() == 60
+    assert case.says("DeletionBlocked") == "False/NotBlocked"
+    assert len(case.jobs("destroy")) == 1
+
+
 def test_only_a_cluster_has_dependents(case: Case) -> None:
     case.provision()
     case.delete()
     case.reconcile()
     expected = "False/NotBlocked" if case.kind == "TerraformCluster" else ""
     assert case.says("DeletionBlocked") == expected
+
+
+# Names
+
+
+class LongNamed(Case):
+    """An object whose name fits no label."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.short}{'-long' * 20}"
+
+    @property
+    def cluster(self) -> str:
+        return "prod"
+
+
+@pytest.mark.parametrize("kind", ["TerraformMachine", "TerraformMachinePool"])
+@pytest.mark.parametrize("end", ["destroyed", "retained"])
+def test_an_object_of_a_long_name_goes_as_any_other(world: World, kind: str, end: str) -> None:
+    case = LongNamed(world, kind)
+    case.add()
+    world.settle(kind, case.name)
+    (job,) = world.client.list(
+        JOB, TEAM, label_selector=f"{labels.OWNER_NAME}={names.label_value(case.name)}"
+    )
+    world.finish_job(job)
+    world.settle(kind, case.name)
+    cut_state(case, 2)
+    complete(case)
+    kept = {name_of(item) for item in [*case.states(), *case.backups()]} | set(case.inputs_secrets)
+    if end == "retained":
+        case.spec(deletionPolicy="Retain")
+    case.delete()
+    if end == "destroyed":
+        for outcome, wait in (("failed", 60), ("succeeded", 0)):
+            assert case.reconcile() == 60
+            running = world.client.get(JOB, case.status["activeJob"]["name"], TEAM)
+            assert case.holder() == name_of(running)
+            world.finish_job(running, outcome)
+            assert case.reconcile() == wait
+            case.advance(wait)
+    else:
+        assert case.reconcile() == 0
+    assert case.released
+    left = {name for name in kept if case.has_secret(name)}
+    backups = {name_of(item) for item in case.backups()}
+    assert left == (kept if end == "retained" else backups)
+    assert not case.has_secret(names.plan_key_secret(kind, case.name))
+    assert names.run_lease(case.suffix) not in world.leases()
+    assert names.state_lock_lease(case.suffix) not in world.leases()
 
 
 # No owner
@@ -171,6 +243,63 @@ def test_an_object_without_owner_that_has_state_is_destroyed(case: Case) -> None
     case.delete()
     assert case.reconcile() == 60
     assert len(case.jobs("destroy")) == 1
+
+
+@pytest.mark.acceptance("HD9")
+def test_an_apply_that_vanished_speaks_against_a_release(case: Case) -> None:
+    """Only the status still names the Job: its Secret tells nothing, its lease is free, no state was written."""
+    case.add()
+    case.settle()
+    job = name_of(case.job("apply"))
+    without_owner(case)
+    case.delete()
+    case.world.client.delete(JOB, job, TEAM, propagation_policy="Background")
+    case.world.step()
+    case.advance(61)
+    assert case.reconcile() == 60
+    assert not case.released
+    assert case.says("StateReadable") == "False/ApplyOutcomeUnknown"
+    assert job in case.message("StateReadable")
+
+
+@pytest.mark.acceptance("HD9")
+def test_a_job_that_runs_speaks_against_a_release(case: Case) -> None:
+    """Nothing but the Job itself tells of it: neither the status nor a lease."""
+    case.add()
+    case.settle()
+    job = name_of(case.job("apply"))
+    case.world.client.delete(LEASE, names.run_lease(case.suffix), TEAM, propagation_policy="Background")
+    case.patch({"status": {"activeJob": None}}, subresource="status")
+    without_owner(case)
+    case.delete()
+    assert case.reconcile() == 60
+    assert not case.released
+    assert job in case.message("Deleting")
+
+
+@pytest.mark.acceptance("HD9")
+def test_a_state_that_does_not_read_speaks_against_a_release(case: Case) -> None:
+    """Nothing says that the object applied, and nobody can say what such a state describes."""
+    case.add()
+    case.reconcile()
+    case.world.write_state(case.kind, case.name, payload=b"no gzip at all", cluster=case.cluster)
+    without_owner(case)
+    case.delete()
+    assert case.reconcile() == 60
+    assert not case.released
+    assert case.says("StateReadable") == "False/StateCorrupt"
+
+
+@pytest.mark.acceptance("HD9")
+def test_a_lease_that_is_held_speaks_against_a_release(case: Case) -> None:
+    """A Job that is about to be created, and of which nothing else tells yet."""
+    case.add()
+    case.reconcile()
+    hold_lease(case, names.run_lease(case.suffix), f"captf-{case.short}-{case.name}-apply-a1-0a1b2c")
+    without_owner(case)
+    case.delete()
+    assert case.reconcile() == 5
+    assert not case.released
 
 
 def test_a_cluster_without_owner_still_waits_for_its_machines(cluster_case: Case) -> None:
@@ -488,6 +617,20 @@ def test_a_job_that_the_cache_has_not_shown_is_waited_for(case: Case) -> None:
     assert "clusterctl.cluster.x-k8s.io/block-move" in case.annotations
     assert case.status["activeJob"]["name"] == name_of(job)
     assert len(case.jobs("destroy")) == 1
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_a_paused_object_lets_no_move_begin_while_the_cache_lags(case: Case, deleting: bool) -> None:
+    case.add()
+    case.settle()
+    job = name_of(case.job("apply"))
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
+    if deleting:
+        case.delete()
+    case.world.cache.hidden.add(job)
+    assert case.reconcile() == 5
+    assert "clusterctl.cluster.x-k8s.io/block-move" in case.annotations
+    assert case.status["activeJob"]["name"] == job
 
 
 def test_an_orphaning_deletion_leaves_no_credentials_behind(case: Case) -> None:
