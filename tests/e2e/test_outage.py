@@ -97,10 +97,15 @@ class Deployment:
         if self.lost():
             self._manager = self._stage.start_manager(*self._flags)
 
+    def leads(self) -> bool:
+        """Whether the manager that runs has become the leader."""
+        self.keep()
+        return "became the leader" in self._manager.log.read_text()
+
     def stop(self) -> int:
-        """Stop the manager, and if it lost its lease just then the next one; the status."""
+        """Stop the leader, and if it lost its lease just then the next one; the status."""
         while True:
-            self.keep()
+            wait_until(self.leads, "a manager leads", seconds=PATIENCE)
             status = self._stage.stop_manager()
             if status != 1:
                 return status or 0
@@ -114,7 +119,7 @@ def test_a_leader_that_lost_its_lease_ends_and_the_next_one_goes_on(stage: Stage
         story.prepare()
         story.create_cluster()
         story.wait_ready(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
-        deployment.keep()
+        wait_until(deployment.leads, "a manager leads", seconds=PATIENCE)
         with gateway.cut():
             story.delete(TERRAFORM_CLUSTER, manifests.CLUSTER_NAME)
             wait_until(deployment.lost, "the leader ends", seconds=PATIENCE)
