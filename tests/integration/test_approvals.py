@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,10 +25,9 @@ OTHER = {**PLAN, "hash": "p2:" + "2" * 64, "delete": 1}
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with World() as made:
-        made.provisioned(KIND, NAME)
-        yield made
+def world(world: World) -> World:
+    world.stage(f"{KIND} {NAME} provisioned", lambda: world.provisioned(KIND, NAME))
+    return world
 
 
 def plans(world: World) -> list[Object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from tests.world import TEAM, World
 
@@ -15,10 +13,9 @@ KIND, NAME = "TerraformMachine", "m1"
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with World() as made:
-        made.ensure_cluster()
-        yield made
+def world(world: World) -> World:
+    world.ensure_cluster()
+    return world
 
 
 def test_a_success_is_remembered_where_its_inputs_cannot_be_recorded(world: World) -> None:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from tests.world import World
 
 from captf_runtime.client.errors import ApiError
 from captf_runtime.objects import name_of
 from captf_runtime.testing.faults import Match, internal_error
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    with World() as made:
-        yield made
 
 
 def test_what_a_deletion_waits_for_stays_told(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from tests.world import TEAM, World
 
@@ -14,10 +12,9 @@ KIND, NAME = "TerraformMachine", "m1"
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with World() as made:
-        made.provisioned(KIND, NAME)
-        yield made
+def world(world: World) -> World:
+    world.stage(f"{KIND} {NAME} provisioned", lambda: world.provisioned(KIND, NAME))
+    return world
 
 
 def remove(world: World, *secrets: str) -> None:

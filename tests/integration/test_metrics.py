@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,6 @@ from captf_controllers.observability.metrics import PER_OBJECT, SERIES
 from captf_runtime.objects import LEASE, SECRET, name_of
 
 MACHINE, CLUSTER = "TerraformMachine", "TerraformCluster"
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    with World() as made:
-        yield made
 
 
 def value(world: World, series: str, **labels: str) -> float | None:

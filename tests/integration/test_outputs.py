@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,22 +16,10 @@ OWN = {"host": "mine.example.com", "port": 443}
 SOURCE = "captf.io/endpoint-source"
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[World]:
-    with World() as made:
-        yield made
-
-
 @pytest.fixture
-def world(shared: World) -> World:
-    shared.stage("the beginning", lambda: None)
-    return shared
-
-
-@pytest.fixture
-def beside_a_cluster(shared: World) -> World:
-    shared.stage("a cluster", shared.ensure_cluster)
-    return shared
+def beside_a_cluster(world: World) -> World:
+    world.stage("a cluster", world.ensure_cluster)
+    return world
 
 
 def apply_with(world: World, kind: str, name: str, **outputs: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,10 +24,9 @@ PLAN: dict[str, Any] = {
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with World() as made:
-        made.provisioned(KIND, NAME)
-        yield made
+def world(world: World) -> World:
+    world.stage(f"{KIND} {NAME} provisioned", lambda: world.provisioned(KIND, NAME))
+    return world
 
 
 def export(world: World, network: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from tests.world import HEALTHY, OUTPUTS, TEAM, World
 
 from captf_controllers.api import names
@@ -14,12 +12,6 @@ from captf_runtime.objects import LEASE, annotations_of, labels_of, name_of
 from captf_runtime.testing.faults import Match, conflict
 
 DRIFT: dict[str, Any] = {"create": 0, "update": 2, "replace": 0, "delete": 1, "resources": ["module.role.x"]}
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    with World() as made:
-        yield made
 
 
 def op(job: dict[str, Any]) -> str:
