@@ -211,7 +211,7 @@ def test_the_namespace_of_the_context_is_the_default(machine_case: Case, shell: 
     ("options", "says"),
     [
         ("--kubeconfig /nowhere", "kubeconfig /nowhere does not exist"),
-        ("--context nowhere", "nowhere"),
+        ("--context nowhere", "it has no context nowhere: kubectl config get-contexts lists them"),
     ],
 )
 def test_a_configuration_that_is_not_there(shell: Shell, options: str, says: str) -> None:

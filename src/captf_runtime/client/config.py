@@ -175,9 +175,13 @@ def from_kubeconfig(paths: str, *, context: str | None = None, clock: Clock = SY
 
 
 def _safe_part(message: str) -> str:
-    """Keep the name of what is missing, which ends before the quoted entry."""
-    found = re.search(r"Expected (key \S+|object with name \S+|only one object with name \S+)", message)
-    return f"{found.group(1)} is missing or not unique" if found else "it is not a valid kubeconfig"
+    """Say what is missing by its name, which ends before the quoted entry."""
+    named = re.search(r"Expected object with name (\S+) in .*?(context|cluster|user)s list$", message)
+    if named is not None:
+        hint = ": kubectl config get-contexts lists them" if named.group(2) == "context" else ""
+        return f"it has no {named.group(2)} {named.group(1)}{hint}"
+    key = re.search(r"Expected key (\S+)", message)
+    return f"it lacks the key {key.group(1)}" if key is not None else "it is not a valid kubeconfig"
 
 
 def _run_plugin(

@@ -261,6 +261,25 @@ def test_a_wrong_kubeconfig_is_an_error_without_secrets(tmp_path: Path, fields: 
     assert SECRET_TOKEN not in told
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"current-context": "z"}, "it has no context z: kubectl config get-contexts lists them"),
+        ({"clusters": []}, "it has no cluster c"),
+        (
+            {"contexts": [{"name": "x", "context": {"cluster": "c", "user": "nobody"}}]},
+            "it has no user nobody",
+        ),
+        ({"clusters": [{"name": "c"}]}, "it lacks the key cluster"),
+    ],
+)
+def test_what_a_kubeconfig_lacks_is_named(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
+    path = kubeconfig(tmp_path / "folder with spaces" / "config", **fields)
+    with pytest.raises(ConfigError) as raised:
+        load_config(kubeconfig=path, environ={})
+    assert str(raised.value) == f"kubeconfig {path}: {says}"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "x", "kubeconfig: {"])
 def test_a_file_that_is_no_kubeconfig_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
