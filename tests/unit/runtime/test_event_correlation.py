@@ -158,6 +158,47 @@ def test_notes_count_for_ten_minutes() -> None:
     assert later.occurrence.note == "note 10"
 
 
+def is_combined(decision: Decision) -> bool:
+    return decision.create is None or decision.create.occurrence.note.startswith(COMBINED_PREFIX)
+
+
+@pytest.mark.requirement("EV4")
+def test_only_notes_older_than_ten_minutes_count_no_more() -> None:
+    feed = Feed()
+    feed("old")
+    for number in range(9):
+        assert not is_combined(feed(f"n{number}", after=500 if number == 0 else 0))
+    assert not is_combined(feed("tenth", after=101))  # the first has just gone
+    assert is_combined(feed("eleventh"))
+
+
+@pytest.mark.requirement("EV4")
+def test_the_latest_notes_are_the_ones_that_count() -> None:
+    feed = Feed()
+    for number in range(11):
+        feed(f"early {number}")
+    for number in range(11):
+        feed(f"late {number}", after=300 if number == 0 else 0)
+    assert is_combined(feed("another", after=301))
+
+
+@pytest.mark.requirement("EV4")
+def test_a_note_that_comes_again_counts_from_then_on_and_holds_no_other() -> None:
+    feed = Feed()
+    feed("again")
+    for number in range(9):
+        feed(f"n{number}")
+    feed("again", after=300)
+    feed("again", after=295)
+    assert not is_combined(feed("after ten minutes", after=7))  # of the others none counts
+    feed = Feed()
+    for after in (0, 300, 290):
+        feed("again", after=after)
+    for number in range(9):
+        assert not is_combined(feed(f"n{number}", after=12 if number == 0 else 0))
+    assert is_combined(feed("eleventh"))
+
+
 @pytest.mark.requirement("EV5")
 def test_new_events_of_an_object_are_limited() -> None:
     feed = Feed()
