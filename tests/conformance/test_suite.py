@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hack import conformance
@@ -110,6 +111,24 @@ def test_causes_are_sorted_and_so_is_their_message() -> None:
     )
     assert left == right
     assert left["message"] == 'X "a" is invalid: [a: bad, b: bad]'
+
+
+@pytest.mark.requirement("CF3")
+def test_field_managers_come_in_the_order_of_one_second() -> None:
+    def body(*managers: tuple[str, str, int]) -> dict[str, Any]:
+        entries = [
+            {"operation": operation, "manager": manager, "time": f"2026-01-02T03:04:0{second}Z"}
+            for operation, manager, second in managers
+        ]
+        return {"metadata": {"managedFields": entries}}
+
+    keeping = case()
+    keeping.keep_managed_fields = True
+    at_once = body(("Apply", "m0", 5), ("Apply", "m1", 5), ("Update", "k", 5))
+    over_time = body(("Apply", "m1", 5), ("Apply", "m0", 6), ("Update", "k", 5))
+    left, right = transcripts.normalised(at_once, keeping), transcripts.normalised(over_time, keeping)
+    assert left == right
+    assert [entry["manager"] for entry in left["metadata"]["managedFields"]] == ["m0", "m1", "k"]
 
 
 @pytest.mark.requirement("CF3")

@@ -1,7 +1,8 @@
 """What was answered, in a form that can be kept and compared between servers.
 
 Everything that must differ from run to run (uids, times, versions, names of namespaces, tokens) is replaced
-by a placeholder; what the real server orders at random is sorted. Nothing else is touched.
+by a placeholder; what the real server orders at random is sorted, and what it orders by whole seconds is as if all
+were the same second. Nothing else is touched.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def normalised(value: Any, case: Case) -> Any:
         for key, item in value.items():
             if key == "managedFields" and not case.keep_managed_fields:
                 continue
+            if key == "managedFields" and isinstance(item, list):
+                item = sorted(item, key=_in_one_second)
             if key == "selfLink" or (key == "continue" and not item):
                 continue
             if key in _TIMES and isinstance(item, str) and _TIME.fullmatch(item):
@@ -63,6 +66,11 @@ def normalised(value: Any, case: Case) -> Any:
     if isinstance(value, str):
         return _text(value, case)
     return value
+
+
+def _in_one_second(entry: dict[str, Any]) -> tuple[str, ...]:
+    """What orders the entries of field managers whose times are the same."""
+    return tuple(str(entry.get(name) or "") for name in ("operation", "manager", "apiVersion"))
 
 
 def _text(text: str, case: Case) -> str:

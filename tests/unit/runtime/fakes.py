@@ -16,12 +16,13 @@ from captf_runtime.objects import Kind, Object, ObjectKey, key_of
 DEADLINE = 30.0
 
 
-def eventually(condition: Callable[[], bool], what: str = "the condition") -> None:
+def eventually(condition: Callable[[], bool], what: str | Callable[[], str] = "the condition") -> None:
     """Wait (for real, and no longer than needed) until a condition holds."""
     deadline = time.monotonic() + DEADLINE
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {DEADLINE:g} s")
+            missing = what() if callable(what) else what
+            raise AssertionError(f"{missing} did not come true within {DEADLINE:g} s")
         threading.Event().wait(0.002)
 
 
