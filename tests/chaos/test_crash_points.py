@@ -10,7 +10,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,20 +33,6 @@ from captf_runtime.objects import (
     name_of,
     owner_references,
 )
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[World]:
-    with World() as made:
-        yield made
-
-
-@pytest.fixture
-def world(shared: World) -> World:
-    """A world at its beginning."""
-    shared.stage("the beginning", lambda: None)
-    return shared
-
 
 #: Passes that an ending takes at most, waits and a Job that must be found stuck included.
 PASSES = 40

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,19 +38,6 @@ STRIDE = 1 if os.environ.get("CI") else 4
 
 #: Passes that a story takes at most, waits and a Job that must be found stuck included.
 PASSES = 60
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[World]:
-    with World() as made:
-        yield made
-
-
-@pytest.fixture
-def world(shared: World) -> World:
-    """A world at its beginning."""
-    shared.stage("the beginning", lambda: None)
-    return shared
 
 
 def succeed(case: Case, job: Object) -> None:

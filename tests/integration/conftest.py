@@ -1,26 +1,10 @@
-"""One world for every test of a session, brought back to its beginning before each."""
+"""The objects under test, in the world that the tests of a session share."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 from tests.deletion_case import KINDS, Case
 from tests.world import World
-
-
-@pytest.fixture(scope="session")
-def shared_world() -> Iterator[World]:
-    """The world that tests share; take ``world`` instead."""
-    with World() as world:
-        yield world
-
-
-@pytest.fixture
-def world(shared_world: World) -> World:
-    """A world as it is at its beginning: definitions, namespaces, an identity and nothing else."""
-    shared_world.stage("the beginning", lambda: None)
-    return shared_world
 
 
 @pytest.fixture(params=sorted(KINDS))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from captf_runtime.objects import labels_of
 
 MANAGED: Final = "captf.io/managed"
 """Value `true`; selects everything of CAPTF's for its caches and sweeps."""
@@ -44,3 +47,8 @@ CONTRACT_VERSION: Final = "cluster.x-k8s.io/v1beta2"
 """On each CRD: which version serves the v1beta2 contract of Cluster API."""
 
 TRUE: Final = "true"
+
+
+def is_watched(obj: Mapping[str, Any], watch_filter: str) -> bool:
+    """Say whether an object is one of those that a manager with this watch filter looks after, "" for all."""
+    return not watch_filter or labels_of(obj).get(WATCH_FILTER) == watch_filter

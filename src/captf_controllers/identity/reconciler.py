@@ -17,7 +17,7 @@ from captf_controllers.api import names, reasons
 from captf_controllers.api.conditions import FALSE, TRUE
 from captf_controllers.api.identity import TerraformClusterIdentitySpec, TerraformClusterIdentityStatus
 from captf_controllers.api.kinds import GROUP, TERRAFORM_CLUSTER_IDENTITY
-from captf_controllers.api.labels import MIRRORED, WATCH_FILTER
+from captf_controllers.api.labels import MIRRORED, is_watched
 from captf_controllers.api.typed import spec_of, status_of, to_object
 from captf_controllers.identity.credentials import missing_keys
 from captf_controllers.identity.mirror import is_mirror_of, mirrored_identity
@@ -35,7 +35,6 @@ from captf_runtime.objects import (
     Object,
     generation_of,
     is_deleting,
-    labels_of,
     name_of,
     namespace_of,
     owner_references,
@@ -92,7 +91,7 @@ class IdentityReconciler:
             return None
         if is_deleting(identity):
             return None
-        if self._watch_filter and labels_of(identity).get(WATCH_FILTER) != self._watch_filter:
+        if not is_watched(identity, self._watch_filter):
             return None
         client = self._bind(ctx)
         spec = spec_of(identity, TerraformClusterIdentitySpec)

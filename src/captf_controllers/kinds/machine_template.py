@@ -12,7 +12,7 @@ from captf_controllers.api import conditions as types
 from captf_controllers.api import reasons
 from captf_controllers.api.conditions import TRUE
 from captf_controllers.api.kinds import TERRAFORM_MACHINE_TEMPLATE
-from captf_controllers.api.labels import WATCH_FILTER
+from captf_controllers.api.labels import is_watched
 from captf_controllers.api.templates import TerraformMachineTemplateStatus
 from captf_controllers.api.typed import status_of, to_object
 from captf_controllers.observability.conditions import Conditions
@@ -26,7 +26,6 @@ from captf_runtime.objects import (
     Object,
     generation_of,
     is_deleting,
-    labels_of,
     name_of,
     namespace_of,
 )
@@ -74,7 +73,7 @@ class MachineTemplateReconciler:
             return None
         if is_deleting(template):
             return None
-        if self._watch_filter and labels_of(template).get(WATCH_FILTER) != self._watch_filter:
+        if not is_watched(template, self._watch_filter):
             return None
         before: Object = template.get("status") or {}
         after, declared = self._status(template, before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from captf_controllers.api import conditions as types
 from captf_controllers.api import finalizers
 from captf_controllers.api.kinds import API_VERSION
-from captf_controllers.api.labels import WATCH_FILTER
+from captf_controllers.api.labels import is_watched
 from captf_controllers.api.typed import spec_of, status_of
 from captf_controllers.deletion import progress, ways_out
 from captf_controllers.observability.conditions import Conditions
@@ -19,7 +19,7 @@ from captf_controllers.reconcile.own_writes import OwnWrites
 from captf_controllers.reconcile.scope import Outcome, Scope
 from captf_runtime.client.errors import ApiError, NotFound
 from captf_runtime.controller import Context, Request, Result
-from captf_runtime.objects import Object, has_finalizer, is_deleting, labels_of
+from captf_runtime.objects import has_finalizer, is_deleting
 
 
 class WorkloadReconciler:
@@ -44,7 +44,7 @@ class WorkloadReconciler:
         except NotFound:
             env.metrics.remove_object(kind.kind, request.namespace, request.name)
             return None
-        if not self._watched(obj):
+        if not is_watched(obj, env.options.watch_filter):
             # It may have been this manager's until its label changed.
             env.metrics.remove_object(kind.kind, request.namespace, request.name)
             return None
@@ -91,10 +91,6 @@ class WorkloadReconciler:
         if not entered.paused and not scope.deleting and scope.config is not None:
             scope.adapter.after(scope, scope.config)
         return outcome
-
-    def _watched(self, obj: Object) -> bool:
-        wanted = self._env.options.watch_filter
-        return not wanted or labels_of(obj).get(WATCH_FILTER) == wanted
 
 
 def _keep_what_deleting_told(scope: Scope, found: Conditions) -> None:
