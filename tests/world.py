@@ -82,6 +82,8 @@ from captf_runtime.testing.apiserver.server import ServerSnapshot
 from captf_runtime.testing.clock import VirtualClock
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Libyaml where it is there: it reads the definitions in a tenth of the time.
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEAM = "team-a"
 OPERATOR = "captf-system"
 IDENTITY = "cloud"
@@ -307,7 +309,7 @@ class World:
         if self._shipped_role:
             self._bind_shipped_role("captf-manager")
         for path in definitions():
-            for document in yaml.safe_load_all(path.read_text()):
+            for document in yaml.load_all(path.read_text(), YAML_LOADER):
                 if document and document["kind"] == CUSTOM_RESOURCE_DEFINITION.kind:
                     self.client.create(CUSTOM_RESOURCE_DEFINITION, document)
         self.restart()
@@ -322,7 +324,7 @@ class World:
 
     def _bind_shipped_role(self, user: str) -> None:
         for name in ("manager_role", "runner_role"):
-            for role in yaml.safe_load_all((ROOT / "config" / "rbac" / f"{name}.yaml").read_text()):
+            for role in yaml.load_all((ROOT / "config" / "rbac" / f"{name}.yaml").read_text(), YAML_LOADER):
                 if role["kind"] == CLUSTER_ROLE.kind:
                     self.client.create(CLUSTER_ROLE, role)
         self.create(

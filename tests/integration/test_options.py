@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,9 +19,9 @@ LABEL = "cluster.x-k8s.io/watch-filter"
 
 
 @pytest.fixture(params=OPTIONS, ids=list(OPTIONS))
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with World(**OPTIONS[request.param]) as made:
-        yield made
+def world(world: World, request: pytest.FixtureRequest) -> World:
+    world.restart(**OPTIONS[request.param])
+    return world
 
 
 def provisioned(world: World, kind: str, name: str) -> None:
