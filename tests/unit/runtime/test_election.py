@@ -545,9 +545,11 @@ def test_another_holder_ends_leadership_at_once(client: MemoryClient, clock: Vir
     candidate.thread.join(DEADLINE)
     assert isinstance(candidate.errors[0], LeadershipLost)
     assert spec(client)["holderIdentity"] == "b"
+    assert told[0].is_set()
     clock.wait_for_waiters(1)
     clock.advance(60)
     eventually(lambda: candidate.exits == [1])
+    assert len(candidate.lost) == 1
 
 
 @pytest.mark.requirement("LE6", "LE7")

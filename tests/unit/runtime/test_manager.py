@@ -233,6 +233,53 @@ def test_controllers_need_leadership_unless_they_say_otherwise() -> None:
     assert runner.end() == 0
 
 
+@pytest.mark.requirement("LE7", "MG2")
+def test_only_controllers_that_need_leadership_are_held_by_its_fence() -> None:
+    client = MemoryClient()
+    manager = Manager(client=client, leader_election=LeaderElectionConfig("system", "leader"))
+    fenced = threading.Event()
+    running: dict[str, threading.Event] = {"leads": threading.Event(), "anyone": threading.Event()}
+    ended: dict[str, bool] = {}
+
+    def reconcile(name: str) -> Callable[[Context, Request], None]:
+        def function(ctx: Context, request: Request) -> None:
+            ctx.check()
+            running[name].set()
+            fenced.wait(DEADLINE)
+            try:
+                ctx.check()
+                ended[name] = True
+            except NotLeader:
+                ended[name] = False
+                raise
+
+        return function
+
+    for name, needs_leader in (("leads", True), ("anyone", False)):
+        controller = Controller(
+            name,
+            for_=MACHINE,
+            reconciler=reconcile(name),
+            cache=FakeCache(),  # type: ignore[arg-type]
+            needs_leader=needs_leader,
+        )
+        controller.enqueue(Request("ns", "one"))
+        manager.add(controller)
+    runner = Runner(manager)
+    for event in running.values():
+        assert event.wait(DEADLINE)
+    manager.fence.close()
+    fenced.set()
+    eventually(lambda: ended == {"leads": False, "anyone": True})
+    value = manager.metrics.registry.get_sample_value
+    runner.stop.set()
+    runner.wait()
+    # What ended for want of leadership is no outcome, and no failure of a worker.
+    labels = {"controller": "leads", "result": "error"}
+    assert value("controller_runtime_reconcile_total", labels) == 0
+    assert value("captf_runtime_thread_failures_total", {"component": "controller-leads"}) == 0
+
+
 @pytest.mark.requirement("MG3")
 def test_a_runnable_that_raises_stops_the_manager() -> None:
     events: list[str] = []
