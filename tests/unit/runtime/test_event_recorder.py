@@ -341,6 +341,28 @@ def test_stop_waits_five_seconds_at_most(harness: Harness) -> None:
 
 
 @pytest.mark.requirement("EV7", "G3")
+def test_what_is_written_slowly_at_the_stop_shares_the_five_seconds(harness: Harness) -> None:
+    create = harness.client.create
+    timeouts: list[float | None] = []
+
+    def slowly(kind: Kind, obj: Object, namespace: str = "", *, timeout: float | None = None) -> Object:
+        timeouts.append(timeout)
+        harness.clock.advance(2)
+        return create(kind, obj, namespace, timeout=timeout)
+
+    harness.client.create = slowly  # type: ignore[method-assign]
+    for number in range(10):
+        harness.emit(f"note {number}")
+    harness.stop.set()
+    harness.start()
+    harness.thread.join(DEADLINE)
+    assert not harness.thread.is_alive()
+    assert timeouts == [5.0, 3.0, 1.0]
+    assert len(harness.events()) == 3
+    assert harness.dropped() == {"stopped": 7}
+
+
+@pytest.mark.requirement("EV7", "G3")
 def test_stop_ends_a_pause_between_tries(harness: Harness) -> None:
     fail_first(harness, *[InternalError("x", code=500)] * 2)
     harness.start()
