@@ -226,6 +226,22 @@ def test_a_state_that_no_apply_wrote_to_settles_no_unknown_outcome(case: Case) -
 
 
 @pytest.mark.acceptance("HD2")
+def test_what_was_confirmed_is_not_asked_again(case: Case) -> None:
+    """The destroy that the confirmation let start failed; the state still describes nothing."""
+    job = vanish(case)
+    case.world.write_state(case.kind, case.name, resources=0, cluster=case.cluster)
+    case.delete()
+    assert case.reconcile() == 60
+    case.annotate(confirm_no_resources=job)
+    assert case.reconcile() == 60
+    assert case.fail() == [60]
+    assert case.says("StateReadable") == "True/StateRead"
+    case.advance(60)
+    assert case.reconcile() == 60
+    assert case.job("destroy")
+
+
+@pytest.mark.acceptance("HD2")
 def test_a_state_that_an_apply_wrote_to_is_destroyed_although_its_end_is_unknown(case: Case) -> None:
     vanish(case)
     case.world.write_state(case.kind, case.name, resources=1, cluster=case.cluster)

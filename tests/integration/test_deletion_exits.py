@@ -487,6 +487,29 @@ def test_a_vanished_apply_of_a_deleting_object_is_held(case: Case) -> None:
     assert job in case.message("StateReadable")
 
 
+@pytest.mark.parametrize("deleting", [True, False])
+def test_an_apply_that_vanished_from_a_paused_object_is_not_forgotten(case: Case, deleting: bool) -> None:
+    """The paused pass is the last one that the status tells of the Job."""
+    case.add()
+    case.settle()
+    job = name_of(case.job("apply"))
+    pause(case)
+    if deleting:
+        case.delete()
+    case.world.client.delete(JOB, job, TEAM, propagation_policy="Background")
+    case.world.step()
+    case.advance(61)
+    case.settle()
+    assert "activeJob" not in case.status
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}})
+    if not deleting:
+        case.delete()
+    case.settle()
+    assert not case.released
+    assert case.says("StateReadable") == "False/ApplyOutcomeUnknown"
+    assert job in case.message("StateReadable")
+
+
 @pytest.mark.parametrize("outcome", ["failed", "no-result"])
 def test_a_crashed_first_apply(case: Case, outcome: str) -> None:
     """One that left no result is of unknown outcome; one that says where it failed is not."""

@@ -479,6 +479,17 @@ def test_an_externally_managed_object_waits_for_its_job(case: Case) -> None:
     assert case.released
 
 
+def test_an_external_release_waits_for_a_job_that_only_the_status_names(case: Case) -> None:
+    """The cache has not shown it, and its lease is gone."""
+    job = name_of(case.destroying())
+    managed_elsewhere(case)
+    case.world.cache.hidden.add(job)
+    case.world.client.delete(LEASE, names.run_lease(case.suffix), TEAM, propagation_policy="Background")
+    assert case.reconcile() == 30
+    assert not case.released
+    assert job in case.message("Deleting")
+
+
 def test_a_conflict_on_an_external_release_is_a_second(case: Case) -> None:
     case.provision()
     managed_elsewhere(case)
