@@ -21,6 +21,7 @@ from captf_controllers.api import annotations as keys
 from captf_controllers.api import labels, names
 from captf_controllers.api.owner import Owner
 from captf_runtime.client import AlreadyExists, Conflict, NotFound, retry_on_conflict
+from captf_runtime.client.deletes import delete_as_read
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.objects import (
@@ -194,7 +195,7 @@ def remove_mirror(client: Verbs, namespace: str, identity: str) -> bool:
         mirror = client.get(SECRET, name, namespace, metadata_only=True)
         if not is_mirror_of(mirror, identity):
             return False
-        _delete(client, namespace, name, mirror)
+        delete_as_read(client, SECRET, mirror, namespace)
     except (NotFound, Conflict):
         return False
     return True
@@ -226,7 +227,7 @@ def drop_mirror_owner(client: Verbs, namespace: str, uid: str, identity: str) ->
     try:
         if not left:
             # Also one without any owner, as an orphaning deletion leaves it: nothing else would ever remove it.
-            _delete(client, namespace, name, mirror)
+            delete_as_read(client, SECRET, mirror, namespace)
             return MirrorResult.DELETED
         patch: Object = {
             "metadata": {
@@ -241,17 +242,6 @@ def drop_mirror_owner(client: Verbs, namespace: str, uid: str, identity: str) ->
     except Conflict:
         return MirrorResult.CONFLICT
     return MirrorResult.DROPPED
-
-
-def _delete(client: Verbs, namespace: str, name: str, mirror: Object) -> None:
-    client.delete(
-        SECRET,
-        name,
-        namespace,
-        propagation_policy="Background",
-        uid=uid_of(mirror),
-        resource_version=resource_version_of(mirror),
-    )
 
 
 def _new_mirror(name: str, identity: str, source: Object, owner: Owner) -> Object:

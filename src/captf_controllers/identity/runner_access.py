@@ -14,6 +14,7 @@ from typing import Any, Final
 from captf_controllers.api import labels, names
 from captf_controllers.api.workspace import DEFAULT_SERVICE_ACCOUNT_NAME
 from captf_runtime.client import AlreadyExists, Conflict, NotFound, retry_on_conflict
+from captf_runtime.client.deletes import delete_as_read
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.clock import SYSTEM_CLOCK, Clock
 from captf_runtime.objects import (
@@ -24,8 +25,6 @@ from captf_runtime.objects import (
     SERVICE_ACCOUNT,
     Object,
     labels_of,
-    resource_version_of,
-    uid_of,
 )
 
 __all__ = [
@@ -228,14 +227,7 @@ def delete_binding(client: Verbs, namespace: str, binding: Object) -> None:
     Raises:
         NotFound, Conflict: it is gone or was changed meanwhile.
     """
-    client.delete(
-        ROLE_BINDING,
-        BINDING,
-        namespace,
-        propagation_policy="Background",
-        uid=uid_of(binding),
-        resource_version=resource_version_of(binding),
-    )
+    delete_as_read(client, ROLE_BINDING, binding, namespace)
 
 
 def _require_managed(binding: Object, namespace: str) -> None:

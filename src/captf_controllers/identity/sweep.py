@@ -25,6 +25,7 @@ from captf_controllers.identity.runner_access import (
     subjects_after,
 )
 from captf_runtime.client import ApiError, Conflict, NotFound
+from captf_runtime.client.deletes import delete_as_read
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.log import get_logger
 from captf_runtime.objects import (
@@ -36,8 +37,6 @@ from captf_runtime.objects import (
     labels_of,
     name_of,
     namespace_of,
-    resource_version_of,
-    uid_of,
 )
 
 __all__ = ["accounts_in_use", "sweep_all", "sweep_namespace"]
@@ -178,14 +177,7 @@ def _delete(
     errors: list[Exception] = []
     for kind, obj in found:
         try:
-            client.delete(
-                kind,
-                name_of(obj),
-                namespace,
-                propagation_policy="Background",
-                uid=uid_of(obj),
-                resource_version=resource_version_of(obj),
-            )
+            delete_as_read(client, kind, obj, namespace)
         except (NotFound, Conflict):
             continue
         except ApiError as error:

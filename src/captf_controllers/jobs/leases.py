@@ -31,6 +31,7 @@ from captf_controllers.jobs.operations import MUTATING
 from captf_controllers.jobs.outcomes import FinishedJob
 from captf_controllers.jobs.pods import list_pods
 from captf_controllers.jobs.views import owner_selector, view_job
+from captf_runtime.client.deletes import delete_as_read
 from captf_runtime.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from captf_runtime.client.verbs import Verbs
 from captf_runtime.clock import Clock
@@ -387,14 +388,7 @@ def _delete_version(client: Verbs, namespace: str, lease: Object) -> bool:
         ApiError: another failure than a lost race.
     """
     try:
-        client.delete(
-            LEASE,
-            name_of(lease),
-            namespace,
-            propagation_policy="Background",
-            uid=uid_of(lease),
-            resource_version=resource_version_of(lease),
-        )
+        delete_as_read(client, LEASE, lease, namespace)
     except (NotFound, Conflict):
         return False
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from captf_runtime.client.api import POOL_SIZE, Client, ContextClient
 from captf_runtime.client.config import ClientCertificate, ClientConfig, ConfigError, load_config
 from captf_runtime.client.credentials import Credentials, StaticCredentials, TokenFile
+from captf_runtime.client.deletes import delete_as_read
 from captf_runtime.client.errors import (
     AlreadyExists,
     ApiError,
@@ -106,6 +107,7 @@ __all__ = [
     "WatchStream",
     "Writer",
     "add_finalizer",
+    "delete_as_read",
     "load_config",
     "merge_from",
     "patch_object",
