@@ -435,7 +435,12 @@ def test_the_last_user_of_the_mirror_takes_it_along(world: World) -> None:
     removed = world.events.of("MirrorRemoved")
     assert [(event["name"], event["type"]) for event in removed] == [("prod", "Normal")]
     assert MIRROR in removed[0]["note"]
-    assert world.events.reasons("prod")[-3:] == ["MirrorRemoved", "Destroyed", "FinalizerRemoved"]
+    assert world.events.reasons("prod")[-4:] == [
+        "MirrorRemoved",
+        "JobSucceeded",
+        "Destroyed",
+        "FinalizerRemoved",
+    ]
 
 
 @pytest.mark.acceptance("CG9")
