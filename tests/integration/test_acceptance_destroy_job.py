@@ -723,6 +723,7 @@ def test_failures_are_retried_for_ever(case: Case) -> None:
     assert not case.released
     assert len(case.states()) == 1
     assert len(case.notes("JobFailed")) == 5
+    assert case.notes("JobInterrupted") == []
     note = case.notes("JobFailed")[0]
     assert len(note.encode()) <= 512
     assert "a backoff of 60 s after 1 failure" in note

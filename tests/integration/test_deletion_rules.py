@@ -479,11 +479,15 @@ def test_an_externally_managed_object_waits_for_its_job(case: Case) -> None:
     assert case.released
 
 
-def test_an_external_release_waits_for_a_job_that_only_the_status_names(case: Case) -> None:
-    """The cache has not shown it, and its lease is gone."""
+@pytest.mark.parametrize("shown", [True, False])
+def test_an_external_release_waits_for_a_job_without_a_lease(case: Case, shown: bool) -> None:
+    """Also for one that the cache has not shown, and that nothing but the status names."""
     job = name_of(case.destroying())
     managed_elsewhere(case)
-    case.world.cache.hidden.add(job)
+    if shown:
+        case.patch({"status": {"activeJob": None}}, subresource="status")
+    else:
+        case.world.cache.hidden.add(job)
     case.world.client.delete(LEASE, names.run_lease(case.suffix), TEAM, propagation_policy="Background")
     assert case.reconcile() == 30
     assert not case.released
@@ -628,6 +632,14 @@ def test_a_job_that_the_cache_has_not_shown_is_waited_for(case: Case) -> None:
     assert "clusterctl.cluster.x-k8s.io/block-move" in case.annotations
     assert case.status["activeJob"]["name"] == name_of(job)
     assert len(case.jobs("destroy")) == 1
+
+
+def test_a_move_waits_for_the_job_though_somebody_let_it_go(case: Case) -> None:
+    case.destroying()
+    block_move = "clusterctl.cluster.x-k8s.io/block-move"
+    case.patch({"metadata": {"annotations": {block_move: None}}})
+    assert case.reconcile() == 60
+    assert block_move in case.annotations
 
 
 @pytest.mark.parametrize("deleting", [True, False])

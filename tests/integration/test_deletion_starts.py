@@ -143,6 +143,20 @@ def test_a_job_without_its_secret_is_deleted_and_started_again(case: Case) -> No
     assert "JobInterrupted" not in case.reasons()
 
 
+def test_a_paused_object_loses_a_job_that_can_never_start_and_starts_none(case: Case) -> None:
+    job = case.destroying()
+    case.remove_secret(names.per_run_secret(name_of(job)))
+    case.patch({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
+    case.advance(61)
+    case.settle()
+    assert len(case.notes("StuckJobDeleted")) == 1
+    case.world.step()
+    case.settle()
+    assert case.jobs("destroy") == []
+    assert "activeJob" not in case.status
+    assert "clusterctl.cluster.x-k8s.io/block-move" not in case.annotations
+
+
 # Credentials only when needed
 
 
