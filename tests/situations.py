@@ -374,8 +374,9 @@ def restore_not_found_alive(case: Case) -> None:
 def variables_unlabelled(case: Case) -> None:
     """Somebody named a Secret of variables and did not say that modules may read it."""
     data = {"size": base64.b64encode(b"large").decode()}
-    case.world.create(SECRET, {"metadata": {"name": "sizes"}, "data": data}, TEAM)
+    # After the object: a stage that was there before takes the place of whatever was made ahead of it.
     case.add(variablesFrom=[{"secretRef": {"name": "sizes"}}])
+    case.world.create(SECRET, {"metadata": {"name": "sizes"}, "data": data}, TEAM)
     case.settle()
 
 
