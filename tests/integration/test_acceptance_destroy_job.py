@@ -10,6 +10,7 @@ from tests.world import DIGEST, IDENTITY, OPERATOR, OUTPUTS, TEAM, Outcome, Worl
 
 from captf_controllers.api import names
 from captf_controllers.api.kinds import TERRAFORM_CLUSTER_IDENTITY, TERRAFORM_PLAN
+from captf_runtime.client.errors import ApiError
 from captf_runtime.objects import (
     CONFIG_MAP,
     JOB,
@@ -21,6 +22,7 @@ from captf_runtime.objects import (
     name_of,
     uid_of,
 )
+from captf_runtime.testing.faults import Match, internal_error
 
 MIRROR = names.credential_mirror(IDENTITY)
 BINDING = ACCOUNT = "captf-runner"
@@ -89,6 +91,7 @@ def test_a_destroy_job_is_decided(case: Case) -> None:
     assert re.fullmatch(rf"captf-{case.short}-{case.name}-destroy-a1-[0-9a-f]{{6}}", name_of(job))
     assert case.status["activeJob"]["name"] == name_of(job)
     assert case.created_jobs() == [name_of(job)]
+    assert f"destroy Job {name_of(job)}" in case.message("Deleting")
 
 
 @pytest.mark.acceptance("DJ1")
@@ -784,6 +787,18 @@ def test_an_evicted_destroy_is_retried_at_once(case: Case) -> None:
     assert name_of(again) != name_of(job)
     assert case.world.condition(case.kind, case.name, "ApplyJobSucceeded") == before
     case.reconcile()
+    assert len(case.notes("JobInterrupted")) == 1
+
+
+@pytest.mark.acceptance("DJ23")
+def test_an_interruption_is_told_once_though_the_pass_is_repeated(case: Case) -> None:
+    case.destroying()
+    case.end("interrupted")
+    match = Match(verb="patch", resource=f"{case.kind.lower()}s", name=case.name)
+    case.world.server.faults.add(match, internal_error(), times=1)
+    with pytest.raises(ApiError):
+        case.reconcile()
+    case.settle()
     assert len(case.notes("JobInterrupted")) == 1
 
 

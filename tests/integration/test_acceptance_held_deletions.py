@@ -162,6 +162,9 @@ def test_what_never_applied_goes_at_once(case: Case) -> None:
     assert case.reconcile() == 0
     assert case.world.find(case.kind, case.name) is None
     assert [reason for reason in case.reasons() if reason != "DeletionStarted"] == ["FinalizerRemoved"]
+    assert case.notes("FinalizerRemoved") == [
+        f"Removed finalizer {case.finalizer}: there was nothing to destroy"
+    ]
 
 
 def vanish(case: Case) -> str:
