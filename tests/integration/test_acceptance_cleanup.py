@@ -512,7 +512,7 @@ def test_a_refused_step_stops_the_later_ones_until_it_works(case: Case, step: st
     for later in STEPS[STEPS.index(step) : 6]:
         assert not done[later], later
     assert (case.name in (mirror_owners(case.world) or [])) == (step != "finalizer")
-    assert releases(case) == []
+    assert set(releases(case)) <= {"MirrorRemoved"}, "which has happened, whatever becomes of the finalizer"
     case.reconcile()
     assert case.released
     assert all(name not in _all_names(case) for key, (_, _, name) in targets.items() if key in STEPS[:6])
