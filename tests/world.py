@@ -661,13 +661,15 @@ class World:
         tail: str = "Error: boom",
         steps: tuple[str, ...] = ("init", "validate", "apply"),
         state: Mapping[str, Any] | Literal["keep"] | None = "keep",
+        resources: int = 1,
         serial: int | None = None,
         plan: Mapping[str, Any] | None = None,
         drift: Mapping[str, Any] | None = None,
     ) -> None:
         """End a Job as the runner and the Job controller would.
 
-        ``state`` replaces the outputs written by a successful apply; a successful destroy empties the state.
+        ``state`` replaces the outputs written by a successful apply, ``resources`` counts what it made; a successful
+        destroy empties the state.
         """
         namespace, name = namespace_of(job), name_of(job)
         op = labels_of(job)["captf.infrastructure.cluster.x-k8s.io/op"]
@@ -675,7 +677,7 @@ class World:
         if not self.exists(POD, pod_name, namespace):
             self.start_pod(job)
         if outcome == "succeeded":
-            self._write_state(job, op, state, serial)
+            self._write_state(job, op, state, resources, serial)
         message = self._result(op, outcome, tail, steps, plan, drift)
         now = format_time(self.clock.now())
         succeeded = outcome == "succeeded"
@@ -765,7 +767,12 @@ class World:
         return json.dumps(document)
 
     def _write_state(
-        self, job: Object, op: str, outputs: Mapping[str, Any] | Literal["keep"] | None, serial: int | None
+        self,
+        job: Object,
+        op: str,
+        outputs: Mapping[str, Any] | Literal["keep"] | None,
+        resources: int,
+        serial: int | None,
     ) -> None:
         owner = job["metadata"]["ownerReferences"][0]
         kind, name = owner["kind"], owner["name"]
@@ -773,7 +780,15 @@ class World:
         namespace = namespace_of(job)
         if op == "apply":
             values = OUTPUTS[kind] if outputs == "keep" or outputs is None else outputs
-            self.write_state(kind, name, outputs=values, cluster=cluster, namespace=namespace, serial=serial)
+            self.write_state(
+                kind,
+                name,
+                outputs=values,
+                resources=resources,
+                cluster=cluster,
+                namespace=namespace,
+                serial=serial,
+            )
         elif op == "destroy":
             self.write_state(
                 kind, name, outputs={}, resources=0, cluster=cluster, namespace=namespace, serial=serial

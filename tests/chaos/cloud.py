@@ -425,7 +425,7 @@ class ChaosWorld(World):
                 )
         return b"".join(pieces[index] for index in sorted(pieces))
 
-    def _write_state(self, job: Object, op: str, outputs: Any, serial: int | None) -> None:
+    def _write_state(self, job: Object, op: str, outputs: Any, resources: int, serial: int | None) -> None:
         """Nothing: the cloud has written it."""
 
     def provision(self, kind: str, name: str) -> None:

@@ -26,10 +26,9 @@ from captf_controllers.cli.connection import Connection, permission
 from captf_controllers.deletion import dependents, destroys, retain
 from captf_controllers.deletion.ever_applied import (
     Signals,
+    empty_state,
     ever_applied,
     missing_state,
-    replaced_state,
-    untouched_state,
 )
 from captf_controllers.deletion.facts import (
     Dependent,
@@ -318,6 +317,7 @@ class _Examiner:
         if reading.problem is not None:
             return Hold(cast(HoldReason, reading.problem.reason), reading.message)
         initialization = found.status.initialization
+        newest = next((job for job in found.finished if job.op == "apply"), None)
         signals = Signals(
             provisioned=bool(initialization and initialization.provisioned),
             marker=records.ever_applied_marker,
@@ -326,19 +326,18 @@ class _Examiner:
             applied_as=annotations_of(found.obj).get(keys.APPLIED_AS, ""),
             suffix=found.suffix,
             unconfirmed_job=found.unconfirmed_apply,
+            apply_succeeded=newest is not None and newest.succeeded,
         )
         kept = found.kept
-        if reading.state is not None and not reading.state.untouched:
-            hold = replaced_state(
+        if reading.state is not None:
+            destroy = destroys.ran_on_another_state(found.finished, reading.state)
+            hold = empty_state(
                 signals,
                 names.state_secret(found.suffix),
-                reading.state.lineage,
+                reading.state,
                 lambda: known_lineages(found.backups or (), found.finished),
+                destroy.name if destroy is not None else "",
             )
-        elif reading.state is not None:
-            destroy = destroys.ran_on_another_state(found.finished, reading.state)
-            destroyed_by = destroy.name if destroy is not None else ""
-            hold = untouched_state(signals, names.state_secret(found.suffix), destroyed_by)
         else:
             signal = ever_applied(signals, lambda: kept is not None and bool(kept.backups))
             hold = missing_state(signals, signal, names.state_secret(found.suffix))

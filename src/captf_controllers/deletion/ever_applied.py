@@ -7,10 +7,11 @@ and the deletion is held. The signals are asked in the order of their cost and t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from captf_controllers.deletion.facts import Hold
+from captf_controllers.state.reading import State
 
 Signal = Literal["provisioned", "marker", "digest", "applied-as", "backup"]
 
@@ -20,7 +21,8 @@ class Signals:
     """The signals that cost no list.
 
     ``applied_as`` is the annotation ``captf.io/applied-as`` of the object; it counts on a deleting object
-    only, and only when it equals the object's own state suffix.
+    only, and only when it equals the object's own state suffix. ``apply_succeeded`` says that the newest finished
+    apply did.
     """
 
     provisioned: bool
@@ -30,6 +32,15 @@ class Signals:
     applied_as: str
     suffix: str
     unconfirmed_job: str = ""
+    apply_succeeded: bool = False
+
+    @property
+    def applied(self) -> bool:
+        """Whether an apply succeeded, by what cannot be of an earlier state.
+
+        Backups and the annotation can: of the very state that a failed apply filled and a destroy emptied since.
+        """
+        return self.provisioned or self.marker or self.digest
 
 
 def ever_applied(signals: Signals, backup_exists: Callable[[], bool]) -> Signal | None:
@@ -64,47 +75,47 @@ def missing_state(signals: Signals, signal: Signal | None, base_secret: str) -> 
     return _unknown_outcome(signals, "no state tells")
 
 
-def untouched_state(signals: Signals, base_secret: str, destroyed_by: str = "") -> Hold | None:
-    """What a state means that nothing was ever written to: a hold, or None for a state like any other.
+def empty_state(
+    signals: Signals,
+    base_secret: str,
+    state: State,
+    known_lineages: Callable[[], Collection[str]],
+    destroyed_by: str = "",
+) -> Hold | None:
+    """What a state means that lists no resources and that no apply is recorded on: a hold, else None.
 
-    Backends write such a state when they are initialised, so it says no more than a missing one: about an
-    apply that was killed, since the runtimes store what they created only from time to time, and about an
-    object that applied before, whose own state went missing while a Job was about to read it. What an apply
-    wrote keeps its inputs hash even when a destroy has emptied it. Backups and the annotation do not count as
-    signals here: they may be of that very state, which a failed apply filled and a destroy emptied since.
+    Backends write one without outputs when they are initialised, and a refresh one with outputs. So it says no
+    more than a missing one: about an apply that was killed, since the runtimes store what they created only from
+    time to time, and about an object that applied before, whose own state went missing while a Job was about to
+    read it. A destroy on it would remove nothing, and the infrastructure would pass for destroyed. What an apply
+    wrote keeps its inputs hash even when a destroy has emptied it.
 
     Args:
+        known_lineages: lineages of the object's states, as backups and the Jobs that were started for one tell
+            them; called only when it matters.
         destroyed_by: a destroy Job that ran on this state and not on the one that it was started for.
     """
-    applied = ever_applied(replace(signals, applied_as=""), lambda: False)
-    if destroyed_by or applied is not None:
-        cause = f"the state Secret {base_secret} describes nothing although the object applied before"
+    if destroyed_by or (signals.applied and not _of_last_apply(signals, state.lineage, known_lineages())):
+        if not state.untouched:
+            cause = (
+                f"the state Secret {base_secret} lists no resources and is not the state of the last apply: that "
+                "one is gone, and a Job that found none has made this one"
+            )
+        else:
+            cause = f"the state Secret {base_secret} describes nothing although the object applied before"
         if destroyed_by:
             cause += f"; destroy Job {destroyed_by} found nothing to destroy in it"
         return Hold("StateLost", cause)
-    return _unknown_outcome(signals, "nothing in the state tells")
+    return _unknown_outcome(signals, "nothing in the state tells") if state.untouched else None
 
 
-def replaced_state(
-    signals: Signals, base_secret: str, lineage: str, known: Callable[[], Collection[str]]
-) -> Hold | None:
-    """What a state with outputs means that lists no resources and that no apply is recorded on, else None.
+def _of_last_apply(signals: Signals, lineage: str, known: Collection[str]) -> bool:
+    """Whether a state that lists nothing is what the last apply left: that of a module without resources.
 
-    Of an object that applied before it is no state that the object knows: a Job that no longer found that one
-    has made it. Nothing may be destroyed on it, or the infrastructure would pass for destroyed.
-
-    Args:
-        lineage: of that state.
-        known: lineages of the object's states, of backups and of Jobs that were started for one; called only
-            when it matters. A module without resources has such a state, restored from a backup.
+    A Job that made one where the state was gone had been started for that state and tells of its lineage. Where no
+    lineage is told of, the apply was the first, found none and has made this one.
     """
-    if ever_applied(replace(signals, applied_as=""), lambda: False) is None or lineage in known():
-        return None
-    return Hold(
-        "StateLost",
-        f"the state Secret {base_secret} lists no resources and is not the state of the last apply: that one is "
-        "gone, and a Job that found none has made this one",
-    )
+    return lineage in known or (signals.apply_succeeded and not known)
 
 
 def _unknown_outcome(signals: Signals, untold: str) -> Hold | None:

@@ -19,10 +19,9 @@ from captf_controllers.deletion import retain, ways_out
 from captf_controllers.deletion.cleanup import adopt_secrets
 from captf_controllers.deletion.ever_applied import (
     Signals,
+    empty_state,
     ever_applied,
     missing_state,
-    replaced_state,
-    untouched_state,
 )
 from captf_controllers.deletion.facts import Hold, HoldReason, RetainedFinding
 from captf_controllers.deletion.secrets import list_backups as list_backup_chunks
@@ -127,28 +126,24 @@ def classify(scope: Scope, books: Books, view: StateView) -> None:
     A confirmation that names the recorded Job is consumed here.
     """
     reading = view.reading
-    known = signals(scope, books.records)
+    known = signals(scope, books.records, books.newest("apply"))
     if reading.problem is not None:
         view.hold = Hold(_HOLD_REASONS[reading.problem.reason], reading.message)
     elif reading.state is None:
         signal = ever_applied(known, lambda: bool(view.backups))
         missing = missing_state(known, signal, names.state_secret(scope.names.suffix))
         view.hold = _unless_confirmed(scope, books, missing)
-    elif reading.state.untouched:
-        view.hold = _unless_confirmed(
-            scope,
-            books,
-            untouched_state(known, names.state_secret(scope.names.suffix), books.destroyed_nothing),
-        )
     elif reading.state.tells_nothing:
-        view.hold = replaced_state(
+        empty = empty_state(
             known,
             names.state_secret(scope.names.suffix),
-            reading.state.lineage,
+            reading.state,
             lambda: known_lineages(
                 list_backups(scope.client, scope.namespace, scope.names.suffix), books.finished
             ),
+            books.destroyed_nothing,
         )
+        view.hold = _unless_confirmed(scope, books, empty)
     _note_on_object(scope, books, view.hold)
     _list_for_restore(scope, view)
     if view.hold is None and reading.state is not None:
@@ -185,7 +180,7 @@ def known_lineages(backups: Iterable[BackupSet], finished: Iterable[FinishedJob]
     return frozenset({*(item.lineage for item in backups), *started_for} - {""})
 
 
-def signals(scope: Scope, records: Records) -> Signals:
+def signals(scope: Scope, records: Records, newest_apply: FinishedJob | None = None) -> Signals:
     """The ever-applied signals that cost no list."""
     return Signals(
         provisioned=scope.provisioned,
@@ -195,6 +190,7 @@ def signals(scope: Scope, records: Records) -> Signals:
         applied_as=scope.annotation(keys.APPLIED_AS) or "",
         suffix=scope.names.suffix,
         unconfirmed_job=unconfirmed_apply.recorded(scope, records),
+        apply_succeeded=newest_apply is not None and newest_apply.succeeded,
     )
 
 
