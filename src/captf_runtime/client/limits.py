@@ -26,10 +26,8 @@ __all__ = ["BoundedSocket", "BoundedTlsSocket", "Errand", "countdown", "limited"
 
 T = TypeVar("T")
 
-_SLICE: Final = (
-    0.5  # a wait that no socket wakes looks at the time left, and so at the stop signal, this often
-)
-
+# A wait that no socket wakes looks at the time left, and so at the stop signal, this often, in seconds.
+_SLICE: Final = 0.5
 
 _numbers = itertools.count()
 
