@@ -212,7 +212,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--objects", type=int, default=10_000, help="Secrets (%(default)s)")
     parser.add_argument("--size", type=int, default=2048, help="bytes in each (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each program (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=6, help="runs of each program (%(default)s)")
     parser.add_argument("--client-go", default="", help="a binary of hack/bench/clientgo")
     parser.add_argument("--no-peers", action="store_true", help="measure the library only")
     options = parser.parse_args(arguments)
